@@ -89,7 +89,7 @@ Samples open_samples(train::Config& config, std::vector<std::string>& checked) {
   auto train = train::open_data(config, data::Part::kTraining);
   auto eval = train::open_data(config, data::Part::kEvaluation, {}, train->columns());
   data::check_compatible(*train, *eval);
-  train::check_best_metric(config, train->spec().classes);
+  train::check_best_metric(config, {train->spec().classes, train->spec().has_token_labels()});
   train::training_order(config, *train);
   train::balance_class_weights(config, *train);
   checked.push_back("train: " + read_some(config, *train));

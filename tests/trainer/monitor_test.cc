@@ -53,18 +53,19 @@ Config config_with(const std::string& train) {
 }
 
 TEST(MonitorTest, BestMetricIsTheMonitorOrDependsOnTheTask) {
-  EXPECT_EQ(best_metric(config_with("").run, true), "accuracy");
-  EXPECT_EQ(best_metric(config_with("").run, false), "loss");
-  EXPECT_EQ(best_metric(config_with("early_stopping {}").run, true), "loss");
+  EXPECT_EQ(best_metric(config_with("").run, {10}), "accuracy");
+  EXPECT_EQ(best_metric(config_with("").run, {0}), "loss");
+  EXPECT_EQ(best_metric(config_with("").run, {10, /*tokens=*/true}), "loss");
+  EXPECT_EQ(best_metric(config_with("early_stopping {}").run, {10}), "loss");
   const Config top5 = config_with("early_stopping { monitor: 'top5' }");
-  EXPECT_EQ(best_metric(top5.run, true), "top5");
-  check_best_metric(top5, 10);
-  check_best_metric(config_with(""), 0);
+  EXPECT_EQ(best_metric(top5.run, {10}), "top5");
+  check_best_metric(top5, {10});
+  check_best_metric(config_with(""), {0});
   expect_part(
-      refusal([&] { check_best_metric(top5, 0); }),
+      refusal([&] { check_best_metric(top5, {0}); }),
       "run.txtpb:3: train.early_stopping.monitor: 'top5' is not measured: this run predicts "
       "numbers, not classes; choose one of loss, mae, rmse, r2");
-  expect_part(refusal([&] { check_best_metric(top5, 3); }),
+  expect_part(refusal([&] { check_best_metric(top5, {3}); }),
               "this run predicts 3 classes; choose one of loss, accuracy, macro_precision");
 }
 

@@ -251,11 +251,14 @@ TEST(EvaluationMetrics, HaveNamesAndDirections) {
     EXPECT_TRUE(find_metric(name)->higher_is_better) << name;
   }
   EXPECT_EQ(find_metric("f1"), nullptr);
-  EXPECT_FALSE(find_metric("top5")->is_for(5));
-  EXPECT_TRUE(find_metric("top5")->is_for(6));
-  EXPECT_FALSE(find_metric("accuracy")->is_for(0));
-  EXPECT_TRUE(find_metric("r2")->is_for(0));
-  EXPECT_FALSE(find_metric("r2")->is_for(2));
+  EXPECT_FALSE(find_metric("top5")->is_for({5}));
+  EXPECT_TRUE(find_metric("top5")->is_for({6}));
+  EXPECT_FALSE(find_metric("accuracy")->is_for({0}));
+  EXPECT_TRUE(find_metric("r2")->is_for({0}));
+  EXPECT_FALSE(find_metric("r2")->is_for({2}));
+  EXPECT_FALSE(find_metric("perplexity")->is_for({10}));
+  EXPECT_TRUE(find_metric("perplexity")->is_for({10, /*tokens=*/true}));
+  EXPECT_FALSE(find_metric("macro_f1")->is_for({10, /*tokens=*/true}));
 }
 
 TEST(EvaluationMetrics, AreFormattedForDisplay) {

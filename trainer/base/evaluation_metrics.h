@@ -14,12 +14,20 @@ namespace trireme::train {
 // 50,000 tokens of a vocabulary.
 inline constexpr int64_t kMaxScoredClasses = 10'000;
 
+// What a network predicts for a sample.
+struct Predictions {
+  int64_t classes = 0;  // 0 for numbers
+  bool tokens = false;  // a class for each position of a sequence, instead of one
+};
+
 // Metrics over all samples of all ranks. A metric has no value if it does not apply to the samples
 // or is undefined.
 struct EvaluationMetrics {
   std::optional<double> loss = {};      // mean
-  std::optional<double> accuracy = {};  // fraction of samples whose label has the largest logit
-  std::optional<double> top5 = {};      // fraction of samples whose label is among the five largest
+  std::optional<double> accuracy = {};  // fraction of labels that have the largest logit
+  std::optional<double> top5 = {};      // fraction of labels that are among the five largest logits
+  std::optional<double> perplexity = {};     // e^loss
+  std::optional<double> bits_per_byte = {};  // loss in bits / bytes of text per token
   // Unweighted means over the classes that have samples or are predicted; see ClassScores.
   std::optional<double> macro_precision = {};
   std::optional<double> macro_recall = {};
@@ -53,11 +61,16 @@ struct MetricInfo {
   bool higher_is_better;
   bool is_ratio;  // in [0, 1], shown as a percentage
   bool is_brief;  // included in short summaries
-  // The metric applies to samples with this range of classes; 0 is regression.
+  // The metric applies to this range of classes; 0 is regression.
   int64_t min_classes;
   int64_t max_classes;
+  enum class Labels { kAny, kPerSample, kPerToken } labels = Labels::kAny;
 
-  bool is_for(int64_t classes) const { return min_classes <= classes && classes <= max_classes; }
+  bool is_for(const Predictions& predictions) const {
+    const Labels not_these = predictions.tokens ? Labels::kPerSample : Labels::kPerToken;
+    return min_classes <= predictions.classes && predictions.classes <= max_classes &&
+           labels != not_these;
+  }
 };
 
 inline constexpr int64_t kAnyNumberOfClasses = std::numeric_limits<int64_t>::max();
@@ -89,6 +102,26 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .is_brief = false,
      .min_classes = 6,  // with five classes it is always 1
      .max_classes = kAnyNumberOfClasses},
+    {.name = "perplexity",
+     .title = "perplexity",
+     .description = "Perplexity",
+     .value = &EvaluationMetrics::perplexity,
+     .higher_is_better = false,
+     .is_ratio = false,
+     .is_brief = true,
+     .min_classes = 1,
+     .max_classes = kAnyNumberOfClasses,
+     .labels = MetricInfo::Labels::kPerToken},
+    {.name = "bits_per_byte",
+     .title = "bits per byte",
+     .description = "Bits per byte of text",
+     .value = &EvaluationMetrics::bits_per_byte,
+     .higher_is_better = false,
+     .is_ratio = false,
+     .is_brief = false,
+     .min_classes = 1,
+     .max_classes = kAnyNumberOfClasses,
+     .labels = MetricInfo::Labels::kPerToken},
     {.name = "macro_precision",
      .title = "macro precision",
      .description = "Mean precision of the classes",
@@ -97,7 +130,8 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .is_ratio = true,
      .is_brief = false,
      .min_classes = 2,
-     .max_classes = kMaxScoredClasses},
+     .max_classes = kMaxScoredClasses,
+     .labels = MetricInfo::Labels::kPerSample},
     {.name = "macro_recall",
      .title = "macro recall",
      .description = "Mean recall of the classes",
@@ -106,7 +140,8 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .is_ratio = true,
      .is_brief = false,
      .min_classes = 2,
-     .max_classes = kMaxScoredClasses},
+     .max_classes = kMaxScoredClasses,
+     .labels = MetricInfo::Labels::kPerSample},
     {.name = "macro_f1",
      .title = "macro F1",
      .description = "Mean F1 of the classes",
@@ -115,7 +150,8 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .is_ratio = true,
      .is_brief = true,
      .min_classes = 2,
-     .max_classes = kMaxScoredClasses},
+     .max_classes = kMaxScoredClasses,
+     .labels = MetricInfo::Labels::kPerSample},
     {.name = "mae",
      .title = "MAE",
      .description = "Mean absolute error",

@@ -21,22 +21,24 @@ std::vector<std::string> metric_names() {
   return names;
 }
 
-std::string best_metric(const RunConfig& config, bool classifies) {
+std::string best_metric(const RunConfig& config, const Predictions& predictions) {
   if (config.train().has_early_stopping()) return config.train().early_stopping().monitor();
-  return classifies ? "accuracy" : "loss";
+  return predictions.classes > 0 && !predictions.tokens ? "accuracy" : "loss";
 }
 
-void check_best_metric(const Config& config, int64_t classes) {
-  const std::string name = best_metric(config.run, classes > 0);
-  if (metric_of(name).is_for(classes)) return;
+void check_best_metric(const Config& config, const Predictions& predictions) {
+  const std::string name = best_metric(config.run, predictions);
+  if (metric_of(name).is_for(predictions)) return;
   std::vector<std::string> measured;
   for (const MetricInfo& metric : kEvaluationMetrics) {
-    if (metric.is_for(classes)) measured.emplace_back(metric.name);
+    if (metric.is_for(predictions)) measured.emplace_back(metric.name);
   }
   throw ConfigError(
       config.where("train.early_stopping.monitor"),
       fmt::format("'{}' is not measured: this run predicts {}; choose one of {}", name,
-                  classes > 0 ? fmt::format("{} classes", classes) : "numbers, not classes",
+                  predictions.tokens        ? "tokens"
+                  : predictions.classes > 0 ? fmt::format("{} classes", predictions.classes)
+                                            : "numbers, not classes",
                   fmt::join(measured, ", ")));
 }
 

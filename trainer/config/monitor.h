@@ -15,11 +15,11 @@ namespace trireme::train {
 std::vector<std::string> metric_names();
 
 // Returns the metric that compares evaluations of a run: train.early_stopping.monitor or, if that
-// is unset, "accuracy" for classification and "loss" for regression.
-std::string best_metric(const RunConfig& config, bool classifies);
+// is unset, "accuracy" for classification and "loss" for regression and language models.
+std::string best_metric(const RunConfig& config, const Predictions& predictions);
 // Throws ConfigError, with the place in the configuration file, if this metric is not measured for
-// samples with this number of classes (0 for regression).
-void check_best_metric(const Config& config, int64_t classes);
+// such predictions.
+void check_best_metric(const Config& config, const Predictions& predictions);
 
 std::optional<double> value_of(const std::string& metric, const EvaluationMetrics& metrics);
 // Returns the value or its negative, so that higher is better.

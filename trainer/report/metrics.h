@@ -39,7 +39,7 @@ struct StartRecord {
   std::string run_dir;
   std::string config;  // protobuf text format
   std::map<std::string, Hyperparameter> hyperparameters;
-  int64_t classes = 0;  // number of classes; 0 for regression
+  Predictions predictions;
 };
 
 // Times are means over the steps since the previous record.

@@ -163,7 +163,8 @@ const EvalPoint* RunRecords::best() const {
   const EvalPoint* best = nullptr;
   std::optional<double> highest;
   for (const EvalPoint& point : evaluations) {
-    const auto metric = best_metric(config, point.metrics.accuracy.has_value());
+    const auto metric = best_metric(config, {.classes = point.metrics.accuracy ? 1 : 0,
+                                             .tokens = point.metrics.perplexity.has_value()});
     const auto score = score_of(metric, point.metrics);
     if (score > highest) {
       highest = score;

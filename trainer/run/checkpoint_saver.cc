@@ -13,12 +13,13 @@
 namespace trireme::train {
 
 CheckpointSaver::CheckpointSaver(const RunConfig& config, comm::Communicator& communicator,
-                                 Reporter& reporter, CheckpointState& state, bool classifies)
+                                 Reporter& reporter, CheckpointState& state,
+                                 const Predictions& predictions)
     : config_(config),
       communicator_(communicator),
       reporter_(reporter),
       state_(state),
-      metric_(best_metric(config, classifies)) {}
+      metric_(best_metric(config, predictions)) {}
 
 void CheckpointSaver::open(Checkpoints checkpoints, const StateArrays& arrays,
                            const std::optional<std::filesystem::path>& newest) {

@@ -20,7 +20,7 @@ class CheckpointSaver {
   // `state` is the current state of training, updated by the run, except `best`, which is updated
   // here. All arguments must outlive the saver.
   CheckpointSaver(const RunConfig& config, comm::Communicator& communicator, Reporter& reporter,
-                  CheckpointState& state, bool classifies);
+                  CheckpointState& state, const Predictions& predictions);
 
   // Must be called on rank 0 before anything is saved. `newest` is the checkpoint that the run
   // resumes from, if it is in the run's own folder.

@@ -137,7 +137,7 @@ void Reporter::write_start(const RunInfo& info, const std::optional<FoundCheckpo
   record.run_dir = folder_.path.string();
   record.config = to_text(config_);
   record.hyperparameters = hyperparameters(config_);
-  record.classes = info.classes;
+  record.predictions = info.predictions;
   hub_.write(std::move(record), When::kNow);
 }
 

@@ -29,7 +29,7 @@ struct RunInfo {
   int64_t samples_per_epoch = 0;
   int64_t steps_per_epoch = 0;  // with the current batch size
   int64_t total_steps = 0;      // of the whole run
-  int64_t classes = 0;          // 0 for a regression
+  Predictions predictions;
 };
 
 // Returns the first lines: network, device, data, batch, and the checkpoint it resumes from, if

@@ -40,9 +40,8 @@ struct RunParts {
   std::unique_ptr<Reporter> reporter;
   std::unique_ptr<Step> step;
   std::unique_ptr<Checks> checks;
-  data::OrderOptions order;                                  // of the training samples
-  std::unique_ptr<data::Mix> mix;                            // null if not configured
-  std::shared_ptr<const std::vector<float>> sample_weights;  // see LoaderOptions
+  data::OrderOptions order;        // of the training samples
+  std::unique_ptr<data::Mix> mix;  // null if not configured
   std::unique_ptr<data::Loader> loader;
   std::unique_ptr<Profiler> profiler;  // null unless --profile was given
   std::unique_ptr<Evaluator> evaluator;
@@ -51,6 +50,10 @@ struct RunParts {
   std::optional<FoundCheckpoint> resumed;               // the checkpoint that the run resumes from
   CheckpointState state;                                // the current state of training
   std::unique_ptr<CheckpointSaver> saver;
+
+  Predictions predictions() const {
+    return {training->spec().classes, training->spec().has_token_labels()};
+  }
 };
 
 }  // namespace trireme::train

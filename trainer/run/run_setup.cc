@@ -62,12 +62,11 @@ void RunSetup::open_inputs() {
   parts_.evaluation =
       open_data(config_, data::Part::kEvaluation, progress, parts_.training->columns());
   data::check_compatible(*parts_.training, *parts_.evaluation);
-  check_best_metric(config_, parts_.training->spec().classes);
+  check_best_metric(config_, parts_.predictions());
   parts_.order = training_order(config_, *parts_.training);
   parts_.mix = make_mix(config_, parts_.training->spec());
   balance_class_weights(config_, *parts_.training);
   parts_.graph = build_network(config_, parts_.training->spec());
-  parts_.sample_weights = sample_weights(config_, *parts_.training);
   require_min_memory();
   start_.read_initial();
 }
@@ -141,7 +140,6 @@ data::LoaderOptions RunSetup::training_loader_options(data::LoaderOptions option
   options.global_batch = parts_.step->plan().global;
   options.capacity = parts_.step->plan().capacity;
   options.mix = parts_.mix.get();
-  options.weights = parts_.sample_weights;
   return options;
 }
 
@@ -153,9 +151,8 @@ void RunSetup::resume() {
 }
 
 void RunSetup::create_saver() {
-  parts_.saver =
-      std::make_unique<CheckpointSaver>(config_.run, communicator_, *parts_.reporter, parts_.state,
-                                        parts_.training->spec().classes > 0);
+  parts_.saver = std::make_unique<CheckpointSaver>(config_.run, communicator_, *parts_.reporter,
+                                                   parts_.state, parts_.predictions());
   comm::together(communicator_, [&] {
     if (communicator_.rank() != 0) return;
     std::optional<fs::path> newest;
@@ -208,7 +205,7 @@ RunInfo RunSetup::info() const {
   info.samples_per_epoch = training.size();
   info.steps_per_epoch = parts_.plan->steps_per_epoch();
   info.total_steps = parts_.plan->total_steps();
-  info.classes = training.spec().classes;
+  info.predictions = parts_.predictions();
   return info;
 }
 

@@ -171,7 +171,7 @@ void RunStart::resume_from(const std::string& path, const std::string& state_tex
 // samples or by another metric.
 void RunStart::drop_invalid_best(CheckpointState& state) const {
   const bool same_samples = !state.data || state.data->evaluation == data_->evaluation;
-  const std::string metric = best_metric(config_.run, parts_.training->spec().classes > 0);
+  const std::string metric = best_metric(config_.run, parts_.predictions());
   const bool same_metric = state.best && state.best->metric == metric;
   const bool is_there = Checkpoints(parts_.folder.checkpoints(), 1).best().has_value();
   if (same_samples && same_metric && is_there) return;

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
+#include <numbers>
 #include <span>
 
 #include "comm/control.h"
@@ -79,23 +81,24 @@ struct Evaluator::State {
         rows(its_rows),
         loading(its_loading),
         stream(device.create_stream(StreamKind::kCompute)) {
+    const model::Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
+    outputs = last.signature.output.elements();
     model::CompileOptions options;
     options.batch = rows;
     options.training = false;
-    options.output = true;
+    options.output = Scores(dataset.spec(), outputs, /*with_details=*/true).any();
     program = model::Program::compile(graph, backend, options, parameters);
     if (program->activation_bytes() > shared_activations.size()) {
       activations = device.allocate(program->activation_bytes());
       shared_activations = {activations.data(), activations.bytes()};
     }
-    const model::Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
-    outputs = last.signature.output.elements();
-    output = device.allocate(static_cast<size_t>(rows * outputs) * sizeof(float));
+    if (options.output)
+      output = device.allocate(static_cast<size_t>(rows * outputs) * sizeof(float));
     metrics = device.allocate(sizeof host_metrics);
     step_state = device.allocate(sizeof(ops::StepState));
     arrays.gradients = metrics.data();
     context.emplace(*program, arrays, shared_activations.data());
-    context->bind(model::Port::kOutput, output.data());
+    if (options.output) context->bind(model::Port::kOutput, output.data());
     loading.order.shuffle = false;
     loading.global_batch = rows * communicator.size();
     loading.capacity = rows;
@@ -175,17 +178,22 @@ struct Evaluator::State {
     if (!result.stopped) scores.gather(communicator, dataset, result);
     comm::sum(communicator, sums);
     result.samples = static_cast<int64_t>(sums[ops::kMetricSamples]);
-    const double samples = std::max(1.0, sums[ops::kMetricSamples]);
     if (!result.stopped && result.samples < dataset.size()) {
       result.bad.count = dataset.size() - result.samples;
       result.bad.first = gather_skip_reasons(communicator, loader.bad_records().first);
     }
     const double weight = sums[ops::kMetricWeight];
     result.metrics.loss = weight > 0 ? sums[ops::kMetricLoss] / weight : 0;
-    result.metrics.accuracy = sums[ops::kMetricTop1] / samples;
-    result.metrics.top5 = sums[ops::kMetricTop5] / samples;
+    const double labels = std::max(1.0, sums[ops::kMetricLabels]);
+    result.metrics.accuracy = sums[ops::kMetricTop1] / labels;
+    result.metrics.top5 = sums[ops::kMetricTop5] / labels;
+    result.metrics.perplexity = std::exp(*result.metrics.loss);
+    if (const double bytes = dataset.spec().bytes_per_token; bytes > 0) {
+      result.metrics.bits_per_byte = *result.metrics.loss / std::numbers::ln2 / bytes;
+    }
     for (const MetricInfo& metric : kEvaluationMetrics) {
-      if (!metric.is_for(dataset.spec().classes)) (result.metrics.*metric.value).reset();
+      if (!metric.is_for({dataset.spec().classes, dataset.spec().has_token_labels()}))
+        (result.metrics.*metric.value).reset();
     }
     result.seconds = seconds_since(start);
     return result;

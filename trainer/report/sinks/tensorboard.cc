@@ -183,7 +183,7 @@ void TensorBoardSink::write(Time when, const StartRecord& record) {
   }
   std::vector<std::string> metrics;
   for (const MetricInfo& metric : kEvaluationMetrics) {
-    if (metric.is_for(record.classes)) metrics.push_back(tag_of(metric));
+    if (metric.is_for(record.predictions)) metrics.push_back(tag_of(metric));
   }
   metrics.insert(metrics.end(), {kLoss, kSpeed});
   for (const std::string& tag : metrics) {

@@ -1,0 +1,130 @@
+// Language models in complete runs: ranks, resuming, ignored labels, metrics.
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <numbers>
+
+#include "runs.h"
+#include "trainer/infer/evaluate_checkpoint.h"
+
+namespace trireme::train {
+namespace {
+
+// Learned positions and tied weights; the label 5 ('e'), which is frequent, does not count.
+const char* const kGpt = R"(
+model { network {
+  layer { name: "te" embedding { units: 16 positions: LEARNED weight_init { normal { std: 0.1 } } } }
+  layer { layer_norm {} }
+  layer { dense { units: 48 } }
+  layer { attention { heads: 2 causal: true } }
+  layer { name: "out" dense { units: 16 } }
+  layer { dropout { rate: 0.2 } }
+  layer { name: "sum" input: "te" input: "dropout_5" add {} }
+  layer { layer_norm {} }
+  layer { dense { bias: false tied_to: "te" } }
+  layer { softmax_cross_entropy { ignore_index: 5 label_smoothing: 0.05 } }
+} }
+optimizer { adamw { beta2: 0.99 } weight_decay: 0.1 }
+schedule { learning_rate: 0.01 cosine {} warmup { steps: 5 } }
+)";
+
+const char* const kLlama = R"(
+model { network {
+  layer { name: "te" embedding { units: 16 } }
+  layer { rms_norm {} }
+  layer { dense { units: 32 bias: false } }
+  layer { attention { heads: 2 kv_heads: 1 causal: true rotary {} } }
+  layer { name: "out" dense { units: 16 bias: false } }
+  layer { name: "sum" input: "te" input: "out" add {} }
+  layer { rms_norm {} }
+  layer { dense { units: 32 } }
+  layer { swiglu {} }
+  layer { dense {} }
+  layer { softmax_cross_entropy {} }
+} }
+optimizer { adamw {} }
+schedule { learning_rate: 0.01 }
+)";
+
+class SequenceTest : public RunTest {
+ protected:
+  // Evaluation has 241 targets: 20 windows, and one with a single target.
+  std::vector<std::string> text(const std::vector<std::string>& more = {}) const {
+    if (world_->rank() == 0) {
+      std::ofstream file(root_ / "text.txt");
+      for (int i = 0; i < 400; ++i) file << "abcde efgh "[(i * i + i / 7) % 11] << "ed";
+    }
+    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+    std::vector<std::string> all{"data={root: '" + root_.string() +
+                                     "' text {train_file: 'text.txt' length: 12 random_offset: "
+                                     "true} holdout: 0.2017}",
+                                 "batch.global=10", "train.clip_norm=1"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+};
+
+TEST_P(SequenceTest, LossesDoNotDependOnTheNumberOfRanks) {
+  for (const auto& [network, name] : {std::pair{kGpt, "gpt"}, {kLlama, "llama"}}) {
+    const std::string alone = std::string(name) + "-alone";
+    run_alone(network, alone, text({"train.max_steps=50"}));
+    run(network, name, text({"train.max_steps=50", "batch.micro=2"}));
+    expect_same_losses(alone, name, 50);
+    const auto of_alone = events(alone, "eval").back(), of_all = events(name, "eval").back();
+    for (const char* metric : {"eval_loss", "eval_accuracy", "eval_perplexity"}) {
+      const auto expected = of_alone[metric].get<double>();
+      EXPECT_NEAR(of_all[metric].get<double>(), expected, 1e-4 * expected) << metric;
+    }
+  }
+}
+
+TEST_P(SequenceTest, RunsAreReproducibleAndResumeInMidEpoch) {
+  const std::vector<std::string> steps{"train.max_steps=30", "checkpoint.every_steps=11"};
+  run(kGpt, "once", text(steps));
+  run(kGpt, "again", text(steps));
+  EXPECT_EQ(trace("once"), trace("again"));
+  train(config(kGpt, "rest", text(steps)), *world_,
+        {.resume = checkpoint("once", 11).string(), .quiet = true});
+  const auto whole = trace("once"), rest = trace("rest");
+  ASSERT_EQ(rest.size(), 19u);
+  EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 11));
+}
+
+TEST_P(SequenceTest, EvaluationCountsEveryTargetOnce) {
+  run(kLlama, "run", text({"train.max_steps=10"}));
+  const auto eval = events("run", "eval").back();
+  const double loss = eval["eval_loss"].get<double>();
+  EXPECT_NEAR(eval["eval_perplexity"].get<double>(), std::exp(loss), 1e-3 * std::exp(loss));
+  EXPECT_NEAR(eval["eval_bits_per_byte"].get<double>(), loss / std::numbers::ln2, 1e-4 * loss);
+  EXPECT_FALSE(eval.contains("eval_macro_f1"));
+  // The same targets in windows of another length, which the network's positions do not limit: all
+  // 241 have the same weight.
+  const Config config = parse_config(slurp(folder("run") / "config.txtpb"), "config", {});
+  const Evaluation result = evaluate_checkpoint(config, *world_, folder("run").string()).evaluation;
+  EXPECT_EQ(result.samples, 21);
+  EXPECT_NEAR(*result.metrics.loss, loss, 1e-5 * loss);
+}
+
+TEST_P(SequenceTest, BadNetworks) {
+  const auto attempt = [&](const std::string& assignment) {
+    return [this, assignment] { run(kGpt, "bad", text({assignment})); };
+  };
+  expect_agreed_error(attempt("model.network.layer[0].embedding.vocab_size=3"),
+                      ExitCode::kBadConfig,
+                      "embedding.vocab_size: 3 is less than the vocabulary of the data, 9");
+  expect_agreed_error(attempt("model.network.layer[8].dense.tied_to=out"), ExitCode::kBadConfig,
+                      "tied_to: layer 'out' is not an embedding");
+  expect_agreed_error(attempt("model.network.layer[8].dense.units=10"), ExitCode::kBadConfig,
+                      "tied_to: requires a weight of shape [10, 16], but that of layer 'te' is");
+  expect_agreed_error(attempt("model.network.layer[3].attention.heads=5"), ExitCode::kBadConfig,
+                      "queries, keys and values of 15 heads in all");
+  expect_agreed_error(attempt("model.network.layer[1].input=input"), ExitCode::kBadConfig,
+                      "reads tokens; put an embedding layer before it");
+}
+
+TRIREME_ON_ALL_DEVICES(SequenceTest);
+
+}  // namespace
+}  // namespace trireme::train
+
+int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }
