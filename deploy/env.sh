@@ -27,7 +27,8 @@ if [ -x "$TRIREME_BUNDLE/bin/trireme" ]; then
   done
   trireme_path=${trireme_path#:}
   export PATH="$TRIREME_BUNDLE/bin:${trireme_path%:}"
-  # Open MPI, PMIx and hwloc look for their plugins and settings here instead of in their original folders.
+  # Open MPI, PMIx and hwloc look for their plugins and settings here instead of in their original
+  # folders.
   export OPAL_PREFIX="$TRIREME_BUNDLE" OPAL_SYSCONFDIR="$TRIREME_BUNDLE/etc/openmpi"
   export PMIX_PREFIX="$TRIREME_BUNDLE" PMIX_LIBDIR="$TRIREME_BUNDLE/lib" PMIX_DATADIR="$TRIREME_BUNDLE/share"
   export HWLOC_PLUGINS_PATH="$TRIREME_BUNDLE/lib/hwloc"

@@ -1,6 +1,6 @@
 """Writes docs/configuration.md, the reference of all configuration fields, from the comments of the .proto files.
 
-  tests/python docs/generate_configuration.py            (docs/build runs it, too)
+  tests/python docs/generate_configuration.py            (docs/build also runs it)
 
 Needs protoc and the packages of tests/requirements.txt.
 """
@@ -28,16 +28,17 @@ INTRODUCTION = """\
 
 <!-- Generated from the comments of the .proto files by docs/build; do not edit. -->
 
-All fields of a run's configuration, a [RunConfig](#runconfig) in protobuf text format (`*.txtpb`).
-Every field can also be set on the command line: `--set optimizer.sgd.momentum=0.95`, and in a list
-by index: `--set model.network.layer[0].conv2d.channels=16`. `trireme config show run.txtpb --all`
-prints a run's configuration with every field, its value and its comment; `trireme config check
-run.txtpb` reports the problems of one. A field that was renamed is still accepted under its old
-name, with a warning that gives the new one.
+This page lists all fields of a configuration, which is a [RunConfig](#runconfig) message in
+protobuf text format (`*.txtpb`). Every field can also be set on the command line: `--set
+optimizer.sgd.momentum=0.95`. Elements of lists are set by index, from 0: `--set
+model.network.layer[0].conv2d.channels=16`. `trireme config show run.txtpb --all` prints every field
+of a configuration with its value and comment, and `trireme config check run.txtpb` checks a
+configuration. The old name of a renamed field still works, with a warning that gives the new one.
 
-**On resume** is what a changed value does to a run that resumes from a checkpoint: the change is
-*refused*, *warned* about, or *free*, which means that no result depends on the field, apart from
-rounding. [Resuming a run](resuming.md#what-may-change) has the details.
+The column *On resume* says what happens if a field has changed when a run resumes from a
+checkpoint: the run is *refused*, the run is resumed and a warning is printed (*warned*), or the
+change is not reported, since the field does not affect results apart from rounding (*free*).
+[Resuming a run](resuming.md#what-may-change) has the details.
 """
 MESSAGE_FIELD, ENUM_FIELD, ONEOF_FIELD, NESTED_MESSAGE, NESTED_ENUM = 2, 2, 8, 3, 4  # of descriptor.proto
 MESSAGE, ENUM = 4, 5
@@ -168,8 +169,8 @@ class Reference:
         rules = {self.own_rule(field) or rule for _, rule in self.used[message]}
         rules.discard(None)
         if not rules:
-            return "by field"
-        return rules.pop().lower() if len(rules) == 1 else "as the field it is in"
+            return "see its fields"
+        return rules.pop().lower() if len(rules) == 1 else "as its parent field"
 
     def table(self, message, fields):
         yield "| Field | Type | Default | On resume | Description |"

@@ -304,7 +304,7 @@ void add_bench(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<BenchOptions>();
   ArgumentParser command = app.add_command(
       "bench",
-      "Time the training step and its theoretical minimum\nTrains on random data in memory.");
+      "Time the training step and compute its lower bounds\nTrains on random data in memory.");
   options->add_to(command);
   command
       .add_option("--steps", options->steps,

@@ -31,7 +31,7 @@ constexpr const char* kExamples = R"(Examples:
   trireme inspect resnet50 --ranks 8 --batch 32
   trireme help train
 
-Fields of a configuration are set with --set: --set optimizer.sgd.momentum=0.95.
+Set configuration fields with --set: --set optimizer.sgd.momentum=0.95.
 Exit codes: 0 done, 1 failure, 2 bad config or usage, 3 bad data, 75 stopped by
 a signal after a checkpoint (run again to resume), 128+n killed by signal n.
 )";

@@ -1,5 +1,6 @@
 # Functions that the scripts share: help, argument checks, building, and mpirun on this machine.
-# Every script prints its head comment for --help, and exits with 2 for unknown arguments before it does anything else.
+# Every script prints its head comment for --help, and exits with 2 for unknown arguments before it
+# does anything else.
 # shellcheck shell=bash
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -38,7 +39,8 @@ mpirun_here() {
   mpirun --quiet -np "$ranks" --oversubscribe --bind-to none "$@"
 }
 
-# quietly COMMAND...: shows the command's output only if it fails, and meanwhile its last line once a minute.
+# quietly COMMAND...: shows the command's output only if it fails, and meanwhile its last line once
+# a minute.
 quietly() {
   local log reporter status=0
   log=$(mktemp)
@@ -52,7 +54,8 @@ quietly() {
   return "$status"
 }
 
-# build PRESET [TARGETS...]: configures and builds the targets. On a terminal, ninja shows its one-line progress.
+# build PRESET [TARGETS...]: configures and builds the targets. On a terminal, ninja shows its
+# one-line progress.
 build() {
   local preset=$1 folder=$root/build/$1
   shift

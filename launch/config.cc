@@ -47,7 +47,7 @@ void add_show(ArgumentParser config, Command& chosen) {
   auto options = std::make_shared<ShowOptions>();
   ArgumentParser command =
       config.add_command("show",
-                         "Print a configuration as resolved\nThe output is itself a valid "
+                         "Print the resolved configuration\nThe output is itself a valid "
                          "configuration file.");
   command.add_option("CONFIG|RUN", options->path, kFileOrRun).required();
   options->add_to(command);
@@ -99,7 +99,7 @@ void add_diff(ArgumentParser config, Command& chosen) {
 
 An unset field equals a field that is set to its default. "-" marks a field
 without a value. run_dir is not compared.
-Exit codes, as those of diff: 0 same, 1 different, 2 one of them is invalid.
+Exit codes, as for diff: 0 same, 1 different, 2 one of them is invalid.
 )");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return diff(*options); }); });

@@ -290,7 +290,7 @@ int check(const CheckOptions& options) {
 void add_config_check(ArgumentParser config, Command& chosen) {
   auto options = std::make_shared<CheckOptions>();
   ArgumentParser command =
-      config.add_command("check", "Check that a configuration can be trained here");
+      config.add_command("check", "Check that this machine can train a configuration");
   command.add_option("CONFIG", options->path, "Configuration file (*.txtpb)").required();
   options->add_to(command);
   command.add_option("--ranks", options->ranks, "Number of ranks to plan for (default: 1)")

@@ -20,7 +20,7 @@ std::string class_text(const std::vector<std::string>& names, int64_t number) {
 }
 
 void add_data(ArgumentParser app, Command& chosen) {
-  ArgumentParser data = app.add_command("data", "Show, measure or pack the samples of a run");
+  ArgumentParser data = app.add_command("data", "Show, analyze or pack the samples of a run");
   data.require_command();
   data.epilog("`trireme help data show` describes `data show`, and so on.\n");
   add_data_pack(data, chosen);

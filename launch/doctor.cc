@@ -232,7 +232,7 @@ int diagnose_failed_start(const std::string& reason) {
 
 void add_doctor(ArgumentParser app, Command& chosen) {
   ArgumentParser command =
-      app.add_command("doctor", "Find problems of this machine that affect training");
+      app.add_command("doctor", "Find problems with this machine that affect training");
   command.epilog(R"(Examples:
   trireme doctor
   mpirun -np 2 trireme doctor

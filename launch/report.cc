@@ -46,11 +46,11 @@ void write_report(const ReportOptions& options) {
 
 void add_report(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<ReportOptions>();
-  ArgumentParser command = app.add_command(
-      "report",
-      "Write an HTML page of curves, times and mistakes\n"
-      "The HTML file is self-contained. Runs may still be running, or have failed. The curves of "
-      "several runs are overlaid.");
+  ArgumentParser command = app.add_command("report",
+                                           "Write an HTML report on one or several runs\n"
+                                           "The HTML file is self-contained. Runs may still be in "
+                                           "progress, or have failed. The curves of "
+                                           "several runs are overlaid.");
   command.add_option("RUN", options->runs, "Folders of runs").required();
   command.add_option("-o,--out", options->out,
                      "File to write (default: report.html in the run's folder, or in the current "

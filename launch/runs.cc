@@ -248,7 +248,8 @@ void add_runs(ArgumentParser app, Command& chosen) {
 
 Status: running, done (early: by train.early_stopping), stopped (by a signal,
 with a checkpoint; run it again to resume), failed (with an error message), dead
-(ended without a message, as when killed), broken (its files cannot be read).
+(ended without a message, usually because it was killed), broken (its files
+cannot be read).
 Best is the accuracy, or the loss for regression, of the best evaluation; the
 columns after it are other metrics of that evaluation. Loss is the training
 loss.

@@ -38,7 +38,8 @@ void add_train(ArgumentParser app, Command& chosen) {
     }
   };
   auto options = std::make_shared<Options>();
-  ArgumentParser command = app.add_command("train", "Train the network of a configuration file");
+  ArgumentParser command =
+      app.add_command("train", "Train a network as described by a configuration file");
   command
       .add_option("CONFIG", options->config,
                   "Configuration file (*.txtpb), or the name of an installed one (digits.txtpb)")
@@ -64,10 +65,9 @@ void add_train(ArgumentParser app, Command& chosen) {
       .metavar("PATH")
       .group(kStart);
   command
-      .add_option(
-          "--grace", options->grace,
-          "Exit at the latest this long after SIGTERM, SIGINT or SIGUSR1, even if the checkpoint "
-          "is not complete: 25s, 2m (default: no limit)")
+      .add_option("--grace", options->grace,
+                  "Exit at most this long after SIGTERM, SIGINT or SIGUSR1, even if the checkpoint "
+                  "is not complete: 25s, 2m (default: no limit)")
       .environment("TRIREME_GRACE")
       .group(kTimeouts)
       .seconds()

@@ -10,7 +10,8 @@ export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}
 case ${LAUNCHER:-srun} in
   # A failing rank ends the others. Since Slurm 22.05, srun does not inherit --cpus-per-task.
   srun) launcher=(srun --mpi=pmix --kill-on-bad-exit=1 --cpus-per-task="$OMP_NUM_THREADS") ;;
-  # mpirun gets the nodes and the number of ranks from Slurm. The threads of all ranks share the cores of the node.
+  # mpirun gets the nodes and the number of ranks from Slurm. The threads of all ranks share the
+  # cores of the node.
   mpirun) launcher=(mpirun --bind-to none) ;;
   *)
     echo "LAUNCHER=$LAUNCHER: must be srun or mpirun" >&2
@@ -18,13 +19,15 @@ case ${LAUNCHER:-srun} in
     ;;
 esac
 
-# If IMAGE names an image of deploy/apptainer, the host's srun or mpirun starts each rank in a container.
+# If IMAGE names an image of deploy/apptainer, the host's srun or mpirun starts each rank in a
+# container.
 program=(trireme)
 if [[ -n ${IMAGE:-} ]]; then
   program=(apptainer run --nv --bind "$PWD" "$IMAGE")
 fi
 
-# Uses exec, so that launch/supervise receives the SIGUSR1 sent to the batch script. It forwards it to the ranks, which save
-# and exit with 75. Then (but not if it gave up, 76) it runs `scontrol requeue $SLURM_JOB_ID`, and the requeued job resumes.
-# After the failure of a rank, it restarts the run within the same job.
+# Uses exec, so that launch/supervise receives the SIGUSR1 sent to the batch script. It forwards it
+# to the ranks, which save and exit with 75. Then (but not if it gave up, 76) it runs `scontrol
+# requeue $SLURM_JOB_ID`, and the requeued job resumes. After the failure of a rank, it restarts the
+# run within the same job.
 exec launch/supervise --requeue --grace 90s -- "${launcher[@]}" "${program[@]}" train "$@"

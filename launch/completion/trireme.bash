@@ -1,9 +1,11 @@
-# Completion of trireme for bash, also after mpirun, mpiexec, srun and trireme-supervise. bash-completion loads the installed
-# script; without it, or from a build tree: source <(trireme completion bash)
-# The completions come from the program itself, so the script fits any version of it.
+# Completion of trireme for bash, also after mpirun, mpiexec, srun and trireme-supervise.
+# bash-completion loads the installed script. Without it, or in a build tree:
+#   source <(trireme completion bash)
+# The completions come from the program itself, so the script works with any version of it.
 # shellcheck shell=bash
 
-# Splits `line` into `words` as bash does, at spaces outside quotes. Sets `quote` to the quote that is still open, if any.
+# Splits `line` into `words` as bash does, at spaces outside quotes. Sets `quote` to the quote that
+# is still open, if any.
 _trireme_split() {
   local word="" begun="" char i
   words=() quote=""
@@ -27,7 +29,8 @@ _trireme_split() {
   words+=("$word") # the one being typed
 }
 
-# Sets `program` to trireme's path and `first` to the index of the word after it. Fails if `words` contain no trireme.
+# Sets `program` to trireme's path and `first` to the index of the word after it. Fails if `words`
+# contain no trireme.
 _trireme_find() {
   local i
   program=""
@@ -74,7 +77,8 @@ _trireme() {
   return 0
 }
 
-# Registers the completion. Existing completion functions of the launchers are kept for command lines without trireme.
+# Registers the completion. Existing completion functions of the launchers are kept for command
+# lines without trireme.
 _trireme_register() {
   local launcher specs
   declare -gA _trireme_before

@@ -1,8 +1,10 @@
-# Completion of trireme for fish, also after mpirun, mpiexec, srun and trireme-supervise. fish loads the installed script; from a
-# build tree: trireme completion fish | source
-# The completions come from the program itself, so the script fits any version of it.
+# Completion of trireme for fish, also after mpirun, mpiexec, srun and trireme-supervise. fish loads
+# the installed script. In a build tree:
+#   trireme completion fish | source
+# The completions come from the program itself, so the script works with any version of it.
 
-# Prints trireme's path and the words after it, without the one being typed. Fails if the line contains no trireme.
+# Prints trireme's path and the words after it, without the one being typed. Fails if the line
+# contains no trireme.
 function __trireme_line
   set -l line
   for word in (commandline -opc)

@@ -1,7 +1,8 @@
 #compdef trireme trireme-get-data trireme-supervise supervise mpirun mpiexec srun
-# Completion of trireme for zsh, also after mpirun, mpiexec, srun and trireme-supervise. compinit loads the installed script,
-# _trireme in a folder of $fpath; from a build tree: source <(trireme completion zsh)
-# The completions come from the program itself, so the script fits any version of it.
+# Completion of trireme for zsh, also after mpirun, mpiexec, srun and trireme-supervise. compinit
+# loads the installed script, _trireme in a folder of $fpath. In a build tree:
+#   source <(trireme completion zsh)
+# The completions come from the program itself, so the script works with any version of it.
 
 _trireme() {
   local word line program typed home

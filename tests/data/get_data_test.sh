@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Tests launch/get-data with a mirror in a folder. The published files are not available, so md5sum is replaced by one
-# that prints the sum in the first line of a file, and CIFAR-10's sum for any archive.
+# Tests launch/get-data with a mirror in a folder. The published files are not available, so md5sum
+# is replaced by one that prints the sum in the first line of a file, and CIFAR-10's sum for any
+# archive.
 #   tests/data/get_data_test.sh launch/get-data
 set -euo pipefail
 # shellcheck source=launch/common.sh

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests the archive of deploy/bundle in a root that has only glibc, a shell and tar: env.sh in two shells, doctor, a training run
-# on two ranks, a test program.
+# Tests the archive of deploy/bundle in a root that has only glibc, a shell and tar: env.sh in two
+# shells, doctor, a training run on two ranks, a test program.
 #   tests/deploy/bundle_test.sh BUNDLE_SCRIPT BUILD_TREE
 # Without permission to mount such a root it exits with 77, which CTest shows as skipped.
 set -euo pipefail

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
-# Checks the variables that env.sh and env.fish of a bundle set in a shell, from any folder and by any path.
-#   tests/deploy/env_test.sh SHELL     exits with 77, which CTest shows as skipped, if SHELL is not installed
+# Checks the variables that env.sh and env.fish of a bundle set in a shell, from any folder and by
+# any path.
+#   tests/deploy/env_test.sh SHELL
+# Exits with 77, which CTest shows as skipped, if SHELL is not installed.
 set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname "$0")/../../launch/common.sh"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Tests install.cmake, launch/manual.cmake and version.cmake with a fake trireme program, in a folder with a space: other files
-# stay, other users can install, and packages of later commits have later versions.
+# Tests install.cmake, launch/manual.cmake and version.cmake with a fake trireme program, in a
+# folder whose name has a space: other files are kept, other users can install, and packages of
+# later commits have later versions.
 #   tests/deploy/install_rules_test.sh
 # shellcheck disable=SC2317  # functions are called by check
 set -euo pipefail

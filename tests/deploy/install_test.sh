@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Tests that cmake --install and cpack install all files, and that the program works from there, outside of the repository.
+# Tests that cmake --install and cpack install all files, and that the program works from there,
+# outside of the repository.
 #   tests/deploy/install_test.sh BUILD_TREE
 # shellcheck disable=SC2317  # functions are called by check
 set -euo pipefail

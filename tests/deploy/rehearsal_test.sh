@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs slices of tests/gpu from a bundle with the emulated programs, unpacked by Python outside of the repository. One slice is
-# killed, and the next continues from its archive.
+# Runs slices of tests/gpu from a bundle with the emulated programs, unpacked by Python outside of
+# the repository. One slice is killed, and the next continues from its archive.
 #   tests/deploy/rehearsal_test.sh BUNDLE_SCRIPT BUILD_TREE
 set -euo pipefail
 # shellcheck source=launch/common.sh

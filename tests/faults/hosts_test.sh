@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Runs on two hosts, simulated by two network namespaces of this machine with a virtual cable between them: trains, throttles
-# the cable, cuts it, and kills a rank on the other host.
+# Runs on two hosts, simulated by two network namespaces of this machine with a virtual cable
+# between them: trains, throttles the cable, cuts it, and kills a rank on the other host.
 #   tests/faults/hosts_test.sh PROGRAM
-# Without permission to create namespaces it says so and exits with 77, which CTest shows as skipped.
+# Without permission to create namespaces it prints a message and exits with 77, which CTest shows
+# as skipped.
 set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname "$0")/../../launch/common.sh"
@@ -16,7 +17,8 @@ if [[ -z ${IN_NAMESPACE:-} ]]; then
   for tool in ip tc nsenter unshare mpirun; do
     command -v "$tool" >/dev/null || skip "there is no '$tool' here"
   done
-  # Everything created here, including processes, disappears with the first process of these namespaces.
+  # Everything created here, including processes, disappears with the first process of these
+  # namespaces.
   namespaces=(unshare --mount --net --pid --fork --kill-child --mount-proc --propagation private)
   "${namespaces[@]}" ip link add cable type veth peer name end 2>/dev/null || skip "no permission to create network namespaces; run it as root"
   IN_NAMESPACE=1 exec "${namespaces[@]}" "$0" "$@"
@@ -70,7 +72,8 @@ checkpoint { every_epochs: 0 }
 watchdog { timeout_seconds: $timeout first_timeout_seconds: 20 }
 EOF
 
-# start NAME RANKS_PER_HOST [ARGUMENT...]: in the background, as $launcher; its output is in NAME.out, its run in NAME.
+# start NAME RANKS_PER_HOST [ARGUMENT...]: in the background, as $launcher; its output is in
+# NAME.out, its run in NAME.
 start() {
   local name=$1 ranks=$2
   shift 2

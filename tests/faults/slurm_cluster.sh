@@ -1,8 +1,10 @@
-# Sourced by tests: starts a Slurm cluster of several simulated hosts on this machine, in namespaces of its own.
+# Sourced by tests: starts a Slurm cluster of several simulated hosts on this machine, in its own
+# namespaces.
 # shellcheck shell=bash
 
-# enter_namespaces SCRIPT ARGUMENTS...: runs the script again as the first process of new namespaces, with $IN_NAMESPACES
-# set. Its processes, networks and mounts are not visible outside, and disappear when it ends.
+# enter_namespaces SCRIPT ARGUMENTS...: runs the script again as the first process of new
+# namespaces, with $IN_NAMESPACES set. Its processes, networks and mounts are not visible outside,
+# and disappear when it ends.
 enter_namespaces() {
   local tool
   ((EUID == 0)) || skip "network namespaces need root"
@@ -18,8 +20,8 @@ skip() {
   exit 77 # CTest shows it as skipped
 }
 
-# hosts_up N FOLDER: creates hosts n0, n1, ... on a network of their own. Programs run by `on HOST` see its hostname, and shared
-# memory of their own.
+# hosts_up N FOLDER: creates hosts n0, n1, ... on a network of their own. Programs run by `on HOST`
+# see its hostname, and shared memory of their own.
 hosts_up() {
   local i
   mount -t tmpfs tmpfs /run

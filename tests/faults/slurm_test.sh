@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# Tests the batch scripts of deploy/slurm with a real Slurm on two simulated hosts: srun and mpirun train to the same losses;
-# after a signal a job saves, is requeued and finishes; without progress it fails and is not requeued. --all also tests the
-# time limit of a job, `scontrol requeue` and the loss of a node, which takes some minutes.
+# Tests the batch scripts of deploy/slurm with a real Slurm on two simulated hosts: srun and mpirun
+# train to the same losses; after a signal a job saves, is requeued and finishes; without progress
+# it fails and is not requeued. --all also tests the time limit of a job, `scontrol requeue` and the
+# loss of a node, which takes some minutes.
 #   tests/faults/slurm_test.sh BUILD_TREE [--all]
-# Needs root and Slurm's packages (slurmctld, slurmd, munge); without them it says so and exits with 77.
+# Needs root and Slurm's packages (slurmctld, slurmd, munge); without them it prints a message and
+# exits with 77.
 set -euo pipefail
 # shellcheck source=launch/common.sh
 . "$(dirname "$0")/../../launch/common.sh"

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests launch/supervise on runs that fail: it restarts them while they make progress, exits with 76 when they do not, and
-# forwards signals.
+# Tests launch/supervise on runs that fail: it restarts them while they make progress, exits with 76
+# when they do not, and forwards signals.
 #   tests/faults/supervise_test.sh BUILD_TREE
 set -euo pipefail
 # shellcheck source=launch/common.sh
@@ -52,7 +52,8 @@ attempts() { find "$work/$1/log" -name 'attempt-*.log' | wc -l; }
 records() { sed -nE 's/.*"event":"step","step":([0-9]+),.*("train_loss":[^,]*).*("parameter_checksum":"[^"]*").*/\1 \2 \3/p' "$1/metrics.jsonl" | sort -n; }
 same_records() { [[ -n $(records "$1") ]] && diff <(records "$1") <(records "$2"); }
 
-# supervise must treat files in a run's folder as data: execute nothing in them or in their names, and accept any number.
+# supervise must treat files in a run's folder as data: execute nothing in them or in their names,
+# and accept any number.
 # shellcheck disable=SC2016  # must not be expanded
 bad_states=('0 command[$(touch ran)0]' 'command[$(touch ran)0] 0' '0 -1 starts' '08 -1' '99999999999999999999 1' ''
   $'0 -1\n1 1')

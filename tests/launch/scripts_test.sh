@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Checks that every script prints its help for --help, exits with 2 for an unknown option, and does nothing else in both cases.
-# The scripts run in a copy of the checkout, where programs that change the system are replaced.
+# Checks that every script prints its help for --help, exits with 2 for an unknown option, and does
+# nothing else in both cases. The scripts run in a copy of the checkout, where programs that change
+# the system are replaced.
 #   tests/launch/scripts_test.sh
 set -euo pipefail
 # shellcheck source=launch/common.sh
@@ -35,7 +36,8 @@ fail() {
   sed 's/^/  | /' "$work/stdout" "$work/stderr" >&2
   failures=$((failures + 1))
 }
-# run SCRIPT ARGUMENT: sets `status` to the exit code and checks that the script had no side effects.
+# run SCRIPT ARGUMENT: sets `status` to the exit code and checks that the script had no side
+# effects.
 run() {
   status=0
   (cd "$work/tree/folder" && timeout 60 "../$1" "$2") </dev/null >"$work/stdout" 2>"$work/stderr" || status=$?

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Prints the completions that bash offers for a line with the cursor at its end, one per line; also "(no space)" if the word
-# is incomplete, and "(files)" if bash would complete files because there are no other completions.
+# Prints the completions that bash offers for a line with the cursor at its end, one per line; also
+# "(no space)" if the word is incomplete, and "(files)" if bash would complete files because there
+# are no other completions.
 #   bash --noprofile --norc offers.bash SCRIPT LINE
 set -u
 script=$1 line=$2
@@ -16,8 +17,8 @@ complete -F _other srun
 . "$script"
 # shellcheck source=launch/completion/trireme.bash
 . "$script" # a second time changes nothing
-# Does what bash does: takes the last simple command without its assignments, and calls its completion function with its name
-# and the word before the cursor.
+# Does what bash does: takes the last simple command without its assignments, and calls its
+# completion function with its name and the word before the cursor.
 simple=${line##*[;|] }
 while [[ ${simple%% *} == *=* ]]; do simple=${simple#* }; done
 name=${simple%% *}
