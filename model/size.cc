@@ -51,6 +51,7 @@ NetworkSize size_of(const Graph& graph, int64_t batch) {
     check_output(node.name, node.signature.output);
     int64_t own = 0;
     for (const auto& parameter : node.signature.parameters) {
+      if (!parameter.tied_to.empty()) continue;  // counted there
       own += parameter.shape.elements();
       if (!parameter.frozen) size.trained += parameter.shape.elements();
     }

@@ -26,10 +26,9 @@ int64_t TokenWindows::unused() const {
 }
 
 int64_t TokenWindows::begin(int64_t window, uint64_t seed, int64_t epoch) const {
+  if (max_offset_ == 0 || epoch == 0) return window * length_;
   const Random random(seed, RandomPurpose::kAugment, static_cast<uint64_t>(epoch));
-  const int64_t offset =
-      max_offset_ == 0 ? 0 : static_cast<int64_t>(random.bits(0)) % (max_offset_ + 1);
-  return offset + window * length_;
+  return static_cast<int64_t>(random.bits(0)) % (max_offset_ + 1) + window * length_;
 }
 
 int64_t TokenWindows::inputs_at(int64_t begin) const {

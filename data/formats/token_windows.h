@@ -11,9 +11,9 @@ namespace trireme::data {
 
 class TokenWindows {
  public:
-  // Training windows are complete, and begin `offset` tokens later in each epoch, which is random,
-  // if `random_offset` is set. Evaluation windows cover each target exactly once: the last one may
-  // be incomplete.
+  // Training windows are complete. With `random_offset`, all windows of an epoch after the first
+  // begin later by the same random number of tokens, less than `length`. Evaluation windows cover
+  // each target exactly once: the last one may be incomplete.
   TokenWindows(int64_t tokens, int64_t length, Part part, bool random_offset = false);
 
   int64_t size() const { return size_; }

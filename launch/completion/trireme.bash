@@ -83,7 +83,7 @@ _trireme_register() {
   local launcher specs
   declare -gA _trireme_before
   complete -F _trireme trireme
-  complete -o default -W "cifar10 fashion-mnist mnist" trireme-get-data
+  complete -o default -W "cifar10 fashion-mnist mnist shakespeare" trireme-get-data
   specs=$(complete -p)$'\n'
   for launcher in mpirun mpiexec srun supervise trireme-supervise; do
     if [[ $specs =~ "-F "([^ $'\n']+)" $launcher"$'\n' ]]; then

@@ -11,7 +11,7 @@
 namespace trireme::model {
 namespace {
 
-constexpr float kInitialStddev = 0.02f;
+constexpr float kInitialStddev = 0.02f;  // as in GPT-2
 
 void require_tokens(const std::string& name, const ModelInput& input) {
   if (input.input.dtype == DType::kI32) return;
@@ -19,6 +19,29 @@ void require_tokens(const std::string& name, const ModelInput& input) {
                     fmt::format("{} needs tokens (data.text, data.tokens), got {}", name,
                                 input.input.to_string()));
 }
+
+// Returns the size of the name with the options applied.
+DecoderSize size_of(DecoderSize size, const ZooConfig& options) {
+  if (options.has_blocks()) size.blocks = options.blocks();
+  if (options.has_width()) size.width = options.width();
+  if (options.has_heads()) size.heads = size.kv_heads = options.heads();
+  const auto check = [](const char* field, int64_t value, int64_t max) {
+    if (value >= 1 && value <= max) return;
+    throw ConfigError(field, fmt::format("must be in [1, {}], got {}", max, value));
+  };
+  check("model.zoo.blocks", size.blocks, 1000);
+  check("model.zoo.width", size.width, 1 << 20);
+  check("model.zoo.heads", size.heads, 1 << 20);
+  if (size.width % size.heads != 0) {
+    throw ConfigError("model.zoo.width", fmt::format("must be a multiple of the {} heads, got {}",
+                                                     size.heads, size.width));
+  }
+  return size;
+}
+
+// Returns the features between the dense layers of a SwiGLU MLP: 8/3 of the width, as in Llama,
+// rounded up to a multiple of 64.
+int64_t swiglu_features(int64_t width) { return (8 * width / 3 + 63) / 64 * 64; }
 
 void set_normal(InitializerConfig& init, float stddev) { init.mutable_normal()->set_std(stddev); }
 
@@ -36,8 +59,12 @@ class DecoderBuilder {
     set_normal(*config.mutable_weight_init(), kInitialStddev);
     return config;
   }
-  void dense(const std::string& name, int64_t units, bool bias) {
-    dense(name, units, bias, kInitialStddev);
+  void dense(const std::string& name, int64_t units, bool bias, float stddev = kInitialStddev) {
+    DenseConfig& config = *net_.layer(name).mutable_dense();
+    config.set_units(units);
+    config.set_bias(bias);
+    set_normal(*config.mutable_weight_init(), stddev);
+    if (bias) config.mutable_bias_init()->mutable_constant();
   }
   // The last layer of a residual branch, followed by dropout and the sum with what the branch reads.
   void residual(const std::string& name, int64_t units, bool bias, const std::string& branch,
@@ -53,14 +80,6 @@ class DecoderBuilder {
   NetworkBuilder& net() { return net_; }
 
  private:
-  void dense(const std::string& name, int64_t units, bool bias, float stddev) {
-    DenseConfig& config = *net_.layer(name).mutable_dense();
-    config.set_units(units);
-    config.set_bias(bias);
-    set_normal(*config.mutable_weight_init(), stddev);
-    if (bias) config.mutable_bias_init()->mutable_constant();
-  }
-
   NetworkBuilder net_;
   float dropout_;
   float residual_stddev_;
@@ -71,6 +90,8 @@ class DecoderBuilder {
 NetworkConfig Gpt2::operator()(const std::string& name, const ZooConfig& options,
                                const ModelInput& input) const {
   require_tokens(name, input);
+  const DecoderSize chosen = size_of(size, options);
+  const int64_t blocks = chosen.blocks, width = chosen.width;
   DecoderBuilder decoder(name, options, blocks);
   NetworkBuilder& net = decoder.net();
   EmbeddingConfig& embedding = decoder.embedding("wte", width);
@@ -84,7 +105,7 @@ NetworkConfig Gpt2::operator()(const std::string& name, const ZooConfig& options
     net.layer(block + "ln_1").mutable_layer_norm();
     decoder.dense(block + "attn.c_attn", 3 * width, true);
     AttentionConfig& attention = *net.layer(block + "attn").mutable_attention();
-    attention.set_heads(heads);
+    attention.set_heads(chosen.heads);
     attention.set_causal(true);
     decoder.residual(block + "attn.c_proj", width, true, block + "attn", before);
     const std::string between = net.last();
@@ -104,6 +125,7 @@ NetworkConfig Gpt2::operator()(const std::string& name, const ZooConfig& options
 NetworkConfig Llama::operator()(const std::string& name, const ZooConfig& options,
                                 const ModelInput& input) const {
   require_tokens(name, input);
+  const auto [blocks, width, heads, kv_heads] = size_of(size, options);
   DecoderBuilder decoder(name, options, blocks);
   NetworkBuilder& net = decoder.net();
   decoder.embedding("embed_tokens", width).set_vocab_size(options.classes());
@@ -121,7 +143,7 @@ NetworkConfig Llama::operator()(const std::string& name, const ZooConfig& option
     decoder.residual(block + "self_attn.o_proj", width, false, block + "self_attn", before);
     const std::string between = net.last();
     net.layer(block + "post_attention_layernorm").mutable_rms_norm();
-    decoder.dense(block + "mlp.gate_up_proj", 2 * hidden, false);
+    decoder.dense(block + "mlp.gate_up_proj", 2 * swiglu_features(width), false);
     net.layer(block + "mlp.act").mutable_swiglu();
     decoder.residual(block + "mlp.down_proj", width, false, block + "mlp", between);
   }

@@ -56,12 +56,12 @@ const Entry kZoo[] = {
     // The three-stage form of section 4.2 of the paper, with projections as shortcuts.
     {"resnet20", ResNet{.blocks = {3, 3, 3}, .cifar_stem = true, .width = 16}, kThreeStages},
     {"resnet56", ResNet{.blocks = {9, 9, 9}, .cifar_stem = true, .width = 16}, kThreeStages},
-    {"gpt-mini", Gpt2{6, 384, 6},
+    {"gpt-mini", Gpt2{{6, 384, 6, 6}},
      language_model(256, 65, 8, "GPT-2 with 6 blocks of width 384 (Radford et al., 2019)")},
-    {"gpt2-124m", Gpt2{12, 768, 12}, language_model(1024, 50304, 4, kGpt2)},
-    {"gpt2-355m", Gpt2{24, 1024, 16}, language_model(1024, 50304, 4, kGpt2)},
-    {"gpt2-774m", Gpt2{36, 1280, 20}, language_model(1024, 50304, 1, kGpt2)},
-    {"llama-mini", Llama{6, 384, 6, 2, 1024},
+    {"gpt2-124m", Gpt2{{12, 768, 12, 12}}, language_model(1024, 50304, 4, kGpt2)},
+    {"gpt2-355m", Gpt2{{24, 1024, 16, 16}}, language_model(1024, 50304, 4, kGpt2)},
+    {"gpt2-774m", Gpt2{{36, 1280, 20, 20}}, language_model(1024, 50304, 1, kGpt2)},
+    {"llama-mini", Llama{{6, 384, 6, 2}},
      language_model(256, 65, 8, "Llama with 6 blocks of width 384 (arXiv:2302.13971)")},
 };
 
@@ -104,6 +104,13 @@ NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input) {
     throw ConfigError("model.zoo.classes", "must be set, since the data has no classes");
   }
   const Entry& entry = find(options.name());
+  if (!entry.defaults.tokens &&
+      (options.has_blocks() || options.has_width() || options.has_heads())) {
+    throw ConfigError("model.zoo",
+                      fmt::format("'{}' has no blocks, width and heads to choose; GPT-2 "
+                                  "and Llama have",
+                                  options.name()));
+  }
   return entry.build(entry.name, options, input);
 }
 

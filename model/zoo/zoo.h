@@ -30,18 +30,23 @@ struct ResNet {
                            const ModelInput& input) const;
 };
 
+// The size of a decoder, which model.zoo.blocks, width and heads override.
+struct DecoderSize {
+  int64_t blocks, width, heads;
+  int64_t kv_heads;
+};
+
 // A decoder with learned positions, layer norms and GELU, and the head tied to the embedding, with
 // the layer names of Hugging Face.
 struct Gpt2 {
-  int64_t blocks, width, heads;
+  DecoderSize size;
   NetworkConfig operator()(const std::string& name, const ZooConfig& options,
                            const ModelInput& input) const;
 };
 
 // A decoder with rotary positions, RMS norms, SwiGLU and grouped heads of keys and values.
 struct Llama {
-  int64_t blocks, width, heads, kv_heads;
-  int64_t hidden;  // features between the two dense layers of an MLP
+  DecoderSize size;
   NetworkConfig operator()(const std::string& name, const ZooConfig& options,
                            const ModelInput& input) const;
 };

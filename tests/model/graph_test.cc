@@ -133,11 +133,21 @@ TEST(Graph, AcceptsProbabilitiesAsLabels) {
                   {"numbers as targets"});
 }
 
-TEST(Graph, RejectsTokens) {
-  ModelInput tokens = kRows;
-  tokens.input = tokens.target = {DType::kI32, {256}, Layout::row_major()};
-  expect_mentions(build_error("layer { dense { units: 4 } }" + kLoss, tokens),
-                  {"tokens, i32 [256]", "embedding"});
+TEST(Graph, OnlyEmbeddingsReadTokens) {
+  expect_mentions(build_error("layer { dense { units: 4 } }" + kLoss, token_input(256, 4)),
+                  {"'dense_0'", "reads tokens", "embedding"});
+  expect_mentions(build_error("layer { embedding { units: 4 } }" + kLoss, kRows),
+                  {"'embedding_0'", "requires tokens", "f32 [12]"});
+  expect_mentions(build_error("layer { embedding { units: 4 } } layer { global_pool {} } layer { "
+                              "flatten {} } layer { dense {} }" +
+                                  kLoss,
+                              token_input(6, 4)),
+                  {"global_pool", "[6, 4]"});
+  expect_mentions(
+      build_error(
+          "layer { embedding { units: 4 } } layer { flatten {} } layer { dense {} }" + kLoss,
+          token_input(6, 4)),
+      {"reads [4], but a sample has 6 labels"});
 }
 
 TEST(Graph, FusesLayers) {
@@ -212,6 +222,28 @@ TEST(Graph, GroupNormRequiresGroupsThatDivideTheChannels) {
                   {"'gn'", "4 does not divide the 6 channels of [6, 2, 2]"});
   expect_mentions(error("num_groups: 0"), {"'gn'", "0 does not divide"});
   expect_mentions(error("num_groups: 3 epsilon: 0"), {"group_norm.epsilon", "positive"});
+}
+
+TEST(Zoo, OptionsSetTheSizeOfDecoders) {
+  const auto parameters = [](const std::string& name, int64_t heads) {
+    ModelConfig config = zoo(name);
+    config.mutable_zoo()->set_blocks(2);
+    config.mutable_zoo()->set_width(48);
+    config.mutable_zoo()->set_heads(heads);
+    return size_of(build_graph(config, zoo_input("gpt-mini")), 1).parameters;
+  };
+  EXPECT_EQ(parameters("gpt-mini", 4), 65 * 48 + 256 * 48 + 2 * (12 * 48 * 48 + 13 * 48) + 2 * 48);
+  EXPECT_EQ(parameters("llama-mini", 4),
+            2 * 65 * 48 + 2 * (4 * 48 * 48 + 3 * 48 * 128 + 2 * 48) + 48);
+  for (const auto& [name, heads, word] : {std::tuple{"gpt-mini", 5, "multiple of the 5 heads"},
+                                          {"lenet", 4, "'lenet' has no blocks"}}) {
+    try {
+      parameters(name, heads);
+      ADD_FAILURE() << "accepted";
+    } catch (const ConfigError& error) {
+      expect_mentions(error.what(), {"model.zoo", word});
+    }
+  }
 }
 
 TEST(Zoo, NormGroupsReplaceBatchNorm) {

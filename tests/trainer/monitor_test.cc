@@ -76,7 +76,7 @@ TEST(MonitorTest, RejectsInvalidFieldsOfEarlyStopping) {
   expect_part(
       error("monitor: 'acuracy'"),
       "run.txtpb:3: train.early_stopping.monitor: 'acuracy' is not one of loss, accuracy, top5, "
-      "macro_precision, macro_recall, macro_f1, mae, rmse, r2; "
+      "perplexity, bits_per_byte, macro_precision, macro_recall, macro_f1, mae, rmse, r2; "
       "did you mean 'accuracy'?");
   expect_part(error("patience: 0"), "train.early_stopping.patience: must be at least 1, got 0");
   expect_part(error("min_delta: -0.1"),
