@@ -13,12 +13,14 @@ namespace trireme::train {
 std::vector<float> class_weights(const RunConfig& run);
 
 // Replaces balanced_class_weights by class_weights computed from the training samples. Throws
-// ConfigError, with the place in the configuration file, if the samples have no such weights.
+// ConfigError, with the location in the configuration file, if the samples do not have one label
+// each.
 void balance_class_weights(Config& config, const data::Dataset& training);
 
-// Returns the weight of each training sample, for LoaderOptions::weights; null if the mean loss
-// divides by the number of samples. Requires balance_class_weights to have been called, and that a
-// network has been built with the weights. Throws like balance_class_weights.
+// Returns the weight of each training sample, for LoaderOptions::weights; null if all weigh the
+// same, so that the mean loss is the sum divided by the number of samples. Requires
+// balance_class_weights to have been called, and that a network has been built with the weights.
+// Throws like balance_class_weights.
 std::shared_ptr<const std::vector<float>> sample_weights(const Config& config,
                                                          const data::Dataset& training);
 

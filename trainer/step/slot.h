@@ -23,8 +23,8 @@ struct SampleBytes {
   size_t target = 0;
 };
 
-// One of the slots that steps alternate between. Addresses never change, so that a recording of the
-// step can be replayed.
+// One of the slots that consecutive steps use in turn. Addresses never change, so that a recording
+// of the step can be replayed.
 struct StepSlot {
   // Copied from the host to the device before the step, followed by a StepState for each pass.
   struct Header {
