@@ -30,7 +30,7 @@ class UnitReader {
   // Sets the weight of the global batch if samples have weights. Must be called for one unit of the
   // batch. Sums in the order of the rows, so that all ranks get the same result.
   void compute_weight(Slot& slot) const;
-  // Adds a fault that the thread ended while it was reading the current row.
+  // Adds a fault which says that the thread ended while it was reading the current row.
   void thread_ended(Slot& slot) const;
 
  private:
