@@ -29,8 +29,8 @@ struct BucketOptions {
 
 // Returns buckets that cover [0, ends.back()). `ends` holds the end of each parameter's gradient,
 // in increasing order. A bucket ends at the first of these positions at which it holds at least the
-// requested bytes; the last bucket holds the rest. The last bucket is then split in two, the second
-// part being the smallest that holds last_bytes, provided that the first part holds as much too.
+// requested bytes; the last bucket holds the rest. The last bucket is then split in two if both
+// parts can hold at least last_bytes; the second part is the smallest that does.
 std::vector<Bucket> cut_buckets(std::span<const int64_t> ends, DType dtype,
                                 const BucketOptions& options);
 
@@ -69,7 +69,7 @@ class Bucketer {
   // element `final_end`, and launches the buckets that end there or before.
   void advance(int64_t final_end);
   // Launches the remaining buckets and makes the compute stream wait for all sums of the step. On
-  // the CPU, where sums run at once, rethrows the exception of a sum that failed.
+  // the CPU, where sums run synchronously, rethrows the exception of a sum that failed.
   void finish();
 
   std::span<const Bucket> buckets() const { return buckets_; }

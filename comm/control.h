@@ -17,11 +17,11 @@ namespace trireme::comm {
 std::vector<std::string> all_gather(Communicator& communicator, const std::string& text);
 // Returns the text that `root` passed.
 std::string broadcast(Communicator& communicator, std::string text, int root);
-// Replaces each value by its sum over all ranks.
+// Replaces each value with its sum over all ranks.
 void sum(Communicator& communicator, std::span<double> values);
 
-// An error that all ranks throw together: no rank is waiting for another, so all can shut down in
-// order.
+// An error that all ranks throw together: no rank is waiting for another, so all can shut down
+// cleanly.
 class AgreedError : public Error {
  public:
   AgreedError(const std::string& message, ExitCode code, int rank)

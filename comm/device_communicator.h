@@ -15,8 +15,8 @@ enum class Transport {
 
 // Returns a communicator for memory of `device`, which queues its operations on streams of that
 // device. On the CPU it is split from `world`. All ranks must call it together, with devices of the
-// same kind. `world` must outlive it and remains the communicator for host memory. Throws CommError
-// if `transport` is kNccl and NCCL cannot be used.
+// same kind. `world` must outlive the result and remains the communicator for host memory. Throws
+// CommError if `transport` is kNccl and NCCL cannot be used.
 std::unique_ptr<Communicator> create_device_communicator(Communicator& world, Device& device,
                                                          Transport transport);
 

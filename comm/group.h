@@ -14,7 +14,8 @@ struct Group {
   std::vector<int> ranks;  // rank of the world by rank of the group; empty if they are equal
   std::string name;        // "ranks 0 and 2"; empty if all ranks of the world are members
 
-  // Returns the rank of the world that is `rank` in this group, or `rank` if there is none.
+  // Converts a rank of this group to a rank of the world. Returns `rank` itself if the group has no
+  // such member.
   int world_rank(int rank) const;
 };
 

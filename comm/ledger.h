@@ -30,7 +30,7 @@ enum class Phase : uint8_t {
   kUpdate,
   kCheckpoint,
   kEvaluation,
-  kEnd,  // the rank has left the run in order, or is about to
+  kEnd,  // the rank has left the run cleanly, or is about to
 };
 const char* name_of(Phase phase);
 
@@ -166,7 +166,7 @@ class Ledger {
   void configure(const WatchOptions& options);
   WatchOptions options() const;
 
-  // The reason for which all ranks are about to end the run; empty until they have agreed on one.
+  // The reason why all ranks are about to end the run; empty until they have agreed on one.
   void set_diagnosis(std::string text);
   std::string diagnosis() const;
 

@@ -42,7 +42,7 @@ class World {
   Watchdog& watchdog() { return *watchdog_; }
   const Launcher& launcher() const { return launcher_; }
 
-  // Leaves the run in order. All ranks must call it, after destroying all objects created from the
+  // Leaves the run cleanly. All ranks must call it, after destroying all objects created from the
   // communicator. Blocks until they have; they are watched until then.
   void finalize();
 

@@ -18,8 +18,8 @@ class Collective {
  public:
   virtual ~Collective() = default;
   virtual int size() const = 0;
-  // Replaces `data` by the sum over all ranks, bitwise identical on each. All ranks must make the
-  // same calls in the same order, with the same count and dtype.
+  // Replaces `data` with its sum over all ranks, which is bitwise identical on each of them. All
+  // ranks must make the same calls in the same order, with the same count and dtype.
   virtual void all_reduce_sum(void* data, int64_t count, DType dtype, Stream& stream,
                               CallTag tag = {}) = 0;
 };

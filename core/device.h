@@ -92,7 +92,7 @@ class Stream {
  public:
   virtual ~Stream() = default;
   virtual DeviceKind device() const = 0;
-  // Records the event: it is reached when everything queued so far is done.
+  // Records the event, which is reached when everything queued so far is done.
   virtual void record(Event& event) = 0;
   // Makes work queued from now on start only after the most recently recorded point of the event.
   // Blocks the caller only if this stream runs inline.
@@ -149,9 +149,9 @@ class Device {
   // is recorded too if those streams wait for an event of this stream first, and this stream waits
   // for them in the end. Returns null if recording has no advantage on this device (CPU).
   //
-  // Everything that the recorded work uses must outlive the recording, and the same work should
-  // have run once before. `encode` must not allocate or synchronize. Events of kind kOrder must not
-  // be recorded inside and waited for outside, or the reverse.
+  // Everything that the recorded work uses must outlive the recording. The same work should have
+  // run once before. `encode` must not allocate or synchronize. An event of kind kOrder must not be
+  // recorded inside the recording and waited for outside of it, or the reverse.
   virtual std::unique_ptr<Recording> record(Stream& stream,
                                             const std::function<void()>& encode) = 0;
   virtual std::optional<DeviceLoad> load() { return std::nullopt; }

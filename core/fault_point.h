@@ -1,5 +1,5 @@
 // Points at which the tests in tests/faults inject failures. In the released program they do
-// nothing: fault_point.cc is a stub, which those tests replace by tests/faults/inject.cc at link
+// nothing: fault_point.cc is a stub, which those tests replace with tests/faults/inject.cc at link
 // time.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Host name of this machine.
+// The host name of this machine.
 #pragma once
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
-// Locations of the program's own files and of the user's cache. An installation has the program in
-// PREFIX/bin and its files in PREFIX/share/trireme. A build tree has the same layout.
+// Locations of the program's own files and of the user's cache. An installation contains the
+// program in PREFIX/bin and its files in PREFIX/share/trireme. A build tree has the same layout.
 #pragma once
 
 #include <filesystem>

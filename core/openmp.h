@@ -10,8 +10,8 @@ namespace trireme {
 //
 // The runtimes read GOMP_SPINCOUNT and KMP_BLOCKTIME when they are loaded, so this function sets
 // both and executes the program again. It returns without doing so if they are already set, if the
-// user has set GOMP_SPINCOUNT or OMP_WAIT_POLICY, if the process has a single core (libgomp hardly
-// spins then), or if the program cannot be executed again. Requires that no other threads are
+// user has set GOMP_SPINCOUNT or OMP_WAIT_POLICY, if the process has a single core (where libgomp
+// hardly spins), or if the program cannot be executed again. Requires that no other threads are
 // running.
 void limit_openmp_spinning(char** argv);
 

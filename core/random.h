@@ -48,7 +48,8 @@ constexpr Random4 philox(Random4 counter, std::array<uint32_t, 2> key) {
   return counter;
 }
 
-// Mixes 64 bits; a bijection (the finalizer of MurmurHash3 with constants by D. Stafford).
+// Mixes the bits of a 64-bit number. A bijection (the finalizer of MurmurHash3 with constants by D.
+// Stafford).
 constexpr uint64_t mix64(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EB;

@@ -30,7 +30,7 @@ class Shape {
   const int64_t* begin() const { return extents_.data(); }
   const int64_t* end() const { return extents_.data() + rank_; }
 
-  // Number of elements; 1 for a scalar (rank 0).
+  // Returns the number of elements; 1 for a scalar (rank 0).
   int64_t elements() const {
     int64_t n = 1;
     for (int64_t extent : *this) n *= extent;
@@ -41,7 +41,7 @@ class Shape {
     return std::equal(begin(), end(), other.begin(), other.end());
   }
 
-  // "[64, 3, 32, 32]"
+  // Returns e.g. "[64, 3, 32, 32]".
   std::string to_string() const {
     std::string text = "[";
     for (int i = 0; i < rank_; ++i) text += (i ? ", " : "") + std::to_string((*this)[i]);

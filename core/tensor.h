@@ -66,7 +66,7 @@ struct TensorSpec {
   }
   TensorSpec with(Layout other) const { return {dtype, shape, std::move(other)}; }
   bool operator==(const TensorSpec&) const = default;
-  // "f32 [64, 16, 14, 14] nChw16c"
+  // Returns e.g. "f32 [64, 16, 14, 14] nChw16c".
   std::string to_string() const;
 };
 

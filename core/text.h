@@ -19,7 +19,7 @@ std::string nearest(std::string_view word, std::span<const std::string> candidat
 std::string did_you_mean(std::string_view word, std::span<const std::string> candidates);
 
 std::string upper(std::string text);  // ASCII letters only
-// Returns `text` without leading and trailing characters of `blanks`.
+// Returns `text` without leading and trailing characters that are in `blanks`.
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t");
 
 inline double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }

@@ -1,6 +1,6 @@
 // A function marked TRIREME_VECTORIZED is compiled for AVX-512, for AVX2 and for baseline x86-64;
 // the dynamic loader picks one version. Everything that it calls must be inlined into it: mark
-// helper functions TRIREME_INLINE, and move the body of a parallel_for into a function of its own.
+// helper functions TRIREME_INLINE, and move the body of a parallel_for into a separate function.
 #pragma once
 
 #if defined(__GNUC__) && !defined(__clang__) && defined(__x86_64__) && \

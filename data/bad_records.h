@@ -24,7 +24,7 @@ struct BadRecords {
 // instead of 5.
 inline constexpr int64_t kUnlimitedBadRecords = INT64_MAX;
 
-// Returns how many bad records may be skipped. Empty if the first one is an error (FAIL).
+// Returns how many bad records may be skipped, or nullopt if the first one is an error (FAIL).
 std::optional<int64_t> bad_record_limit(const DataConfig& config);
 
 // Throws or counts bad records as a format or a loader finds them. Not thread-safe.

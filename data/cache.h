@@ -14,17 +14,16 @@ namespace trireme::data {
 class ImageCache {
  public:
   virtual ~ImageCache() = default;
-  // Returns the image, contiguous and read-only, which stays valid as long as the cache. Empty if
-  // the image is not cached.
+  // Returns the image, contiguous and read-only, which stays valid as long as the cache, or nullopt
+  // if it is not cached.
   virtual std::optional<ImageView> find(int64_t index) const = 0;
   // Stores a copy of the image if there is room and the index is not cached yet. Images stored at
   // the same index must be equal.
   virtual void put(int64_t index, const ImageView& image) = 0;
 };
 
-// Returns a cache in memory for up to `count` images of any size. It stores images in the order in
-// which they come until `bytes` are used. Throws ConfigError if the address space cannot be
-// reserved.
+// Returns a cache in memory for up to `count` images of any size. It stores images as they arrive
+// until `bytes` are used. Throws ConfigError if the address space cannot be reserved.
 std::unique_ptr<ImageCache> make_memory_cache(int64_t count, int64_t bytes);
 
 // Describes the images in a cache file.

@@ -23,7 +23,7 @@ std::vector<float> balanced_weights(const Dataset& dataset, const std::string& f
 // weights. Takes 8 bytes per sample.
 class BalancedDraws {
  public:
-  // `labels` has the label of each sample, in [0, classes).
+  // `labels` holds the label of each sample, in [0, classes).
   BalancedDraws(const std::vector<int32_t>& labels, int classes);
   // Returns the sample at a position of an epoch, a pure function of the arguments.
   int64_t operator()(uint64_t seed, uint64_t epoch, int64_t position) const;

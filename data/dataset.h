@@ -65,8 +65,8 @@ class Dataset {
   // Returns where a sample is stored, for messages: "train-00017.tar: img_0042.jpg". Empty if it is
   // not known.
   virtual std::string where(int64_t /*index*/) const { return {}; }
-  // Returns the properties of the encoded image if the sample is stored as one. Throws as read()
-  // does.
+  // Returns the properties of the encoded image if the sample is stored as one, otherwise nullopt.
+  // Throws as read() does.
   virtual std::optional<ImageInfo> stored_image(int64_t /*index*/) const { return {}; }
   // Returns true if read() only copies or computes, so that it neither blocks nor fails.
   virtual bool in_memory() const { return false; }

@@ -1,4 +1,4 @@
-// A short fingerprint of a dataset, by which a resumed run detects that its data has changed.
+// A short fingerprint of a dataset, with which a resumed run detects that its data has changed.
 // docs/data.md lists what the checksums of each format cover.
 #pragma once
 

@@ -13,9 +13,9 @@ class DataConfig;
 namespace trireme::data {
 
 // Returns a dataset of encoded images. The size of the samples follows from the transforms or, if
-// they do not determine it, from the first image; an image that ends up with another size is a bad
-// record. Throws ConfigError if the transforms or the cache are invalid, and DataError if the first
-// image is needed and cannot be read.
+// they do not determine it, from the first image; an image that ends up with a different size is a
+// bad record. Throws ConfigError if the transforms or the cache are invalid, and DataError if the
+// first image is needed and cannot be read.
 std::unique_ptr<Dataset> make_image_dataset(std::unique_ptr<Records> records,
                                             const DataConfig& config, Part part,
                                             const OpenOptions& options);

@@ -53,8 +53,8 @@ struct LoaderOptions {
   // error.
   std::optional<int64_t> max_bad_records;
   // Called on the thread of next(). Without workers, it receives each sample before it is read
-  // (only each batch if samples are in memory). With workers, it receives every quarter of a second
-  // what next() waits for: "sample 4711 of epoch 2 (FILE: record 12), which worker 1 has been
+  // (only each batch if samples are in memory). With workers, it receives four times per second
+  // what next() is waiting for: "sample 4711 of epoch 2 (FILE: record 12), which worker 1 has been
   // reading for 3.2 s".
   std::function<void(std::string_view)> progress;
 };
@@ -69,7 +69,7 @@ struct Reading {
   std::string where;   // Dataset::where
 };
 
-// Rows that a worker has read in one go, and when.
+// Rows that a worker has read as one unit of work, and when.
 struct ReadRows {
   int worker = 0;
   int64_t epoch = 0;

@@ -1,4 +1,4 @@
-// All samples of a dataset in memory, as small formats read them.
+// All samples of a dataset in memory, for formats whose datasets are small.
 #pragma once
 
 #include <cstddef>
@@ -39,7 +39,7 @@ std::string describe(const SampleSpec& spec, int64_t count);
 // Returns ", 3 bad record(s) skipped", or "" if there are none.
 std::string skipped_note(const BadRecords& bad);
 
-// The target of samples with a class label, and the labels as bytes of targets.
+// Return the spec of class labels as targets, and the labels as bytes of such targets.
 inline TensorSpec label_spec() { return {DType::kI32, Shape{}, Layout::row_major()}; }
 std::vector<uint8_t> label_bytes(std::span<const int32_t> labels);
 // Returns the labels in the bytes of targets. Empty if the targets are not class labels.

@@ -60,8 +60,8 @@ class ArgumentParser {
   template <class T>
   Argument add_option(const std::string& name, T& value, const std::string& help);
   Argument add_flag(const std::string& name, bool& value, const std::string& help);
-  // The old name of a flag. It sets `value`, too, with a warning that names the new flag, and does
-  // not appear in help, completion or suggestions.
+  // Adds the old name of a flag. It also sets `value`, prints a warning that names the new flag,
+  // and does not appear in help, completion or suggestions.
   void add_deprecated_flag(const std::string& name, const std::string& replacement, bool& value);
   // Adds an option that takes one of the names in `choices` and sets `value` to its value.
   template <class T>

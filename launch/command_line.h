@@ -5,8 +5,8 @@
 
 namespace trireme::cli {
 
-// Returns the command that the command line selects. Requests for help and usage errors are
-// returned as commands too, so that only one rank prints them.
+// Returns the command that the command line selects. Requests for help and usage errors also result
+// in commands, so that only one rank prints them.
 Command parse_command_line(int argc, char** argv);
 
 }  // namespace trireme::cli

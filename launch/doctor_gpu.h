@@ -13,7 +13,7 @@ namespace trireme::cli {
 struct Finding {
   std::string description;
   std::string fix;
-  bool is_problem = true;  // a note otherwise, for example about something slow
+  bool is_problem = true;  // false for a note, e.g. about something slow
 };
 
 // The descriptions of the ranks of each host, in the order of the ranks.

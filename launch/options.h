@@ -12,7 +12,7 @@
 
 namespace trireme::cli {
 
-// The heading of ConfigOptions in help.
+// The heading of the ConfigOptions in help.
 inline constexpr const char* kConfigGroup = "Configuration";
 
 // Adds --set FIELD=VALUE, which may be repeated.
@@ -29,7 +29,7 @@ struct ConfigOptions {
   std::vector<std::string> all_assignments() const;
 };
 
-// The arguments that select a trained network: the folder of a run or one of its checkpoints, and
+// Arguments that select a trained network: the folder of a run or one of its checkpoints, and
 // --best.
 struct CheckpointOptions {
   std::string path;
@@ -64,8 +64,8 @@ Target load_target(const TargetOptions& options, int ranks);
 // Returns the usual samples of a zoo network.
 data::SampleSpec zoo_samples(const std::string& name);
 
-// Loads the configuration on every rank. A collective. Throws AgreedError on all ranks if it cannot
-// be loaded, or if the ranks have different configurations or versions of the program.
+// Loads the configuration on every rank. Throws AgreedError on all ranks if it cannot be loaded, or
+// if the ranks have different configurations or versions of the program. Collective.
 train::Config load_config_together(comm::Communicator& communicator, const std::string& path,
                                    const std::vector<std::string>& assignments);
 

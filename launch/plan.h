@@ -1,4 +1,4 @@
-// Compiles a run as on one of its ranks and plans its memory, without starting it.
+// Compiles a run as one of its ranks would and plans its memory, without starting it.
 #pragma once
 
 #include <memory>
@@ -22,17 +22,16 @@ struct RankPlan {
   size_t checkpoint_bytes = 0;  // approximate size of a checkpoint
 };
 
-// Describes the targets of the samples: "10 classes", "target f32 [2]".
+// Returns a description of the targets of the samples: "10 classes", "target f32 [2]".
 std::string target_text(const data::SampleSpec& samples);
 
-// Returns the plan, which is the same for each of the `ranks` ranks. `graph` must outlive it.
+// Returns the plan, which is the same for each of the `ranks` ranks. `graph` must outlive the plan.
 // Throws ConfigError if this machine lacks the device or the precision, or memory for the
 // parameters alone.
 std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& graph, int ranks);
 
-// Returns an error message if `ranks` such ranks, which share the memory, do not fit this machine,
-// or
-// "" if they do.
+// Returns an error message if this machine does not have enough memory for `ranks` such ranks
+// together, otherwise "".
 std::string memory_problem(const train::Config& config, const RankPlan& plan, int ranks);
 
 }  // namespace trireme::cli

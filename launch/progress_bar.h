@@ -1,4 +1,4 @@
-// A progress bar for commands that take long.
+// A progress bar for long-running commands.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// Measures the time of steps of which several may be in flight.
+// Measures the time of steps, of which several may be in flight.
 #pragma once
 
 namespace trireme::cli {

@@ -11,7 +11,7 @@ class Table {
   struct Column {
     std::string title;
     bool number = false;  // right-aligned
-    int priority = 0;     // if the table is too wide, columns of the lowest priority are dropped
+    int priority = 0;     // columns of the lowest priority are dropped if there is no room
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 

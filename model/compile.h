@@ -13,7 +13,8 @@
 
 namespace trireme::model {
 
-// An instruction in the form in which it is run. Its arguments are a range of a table of addresses.
+// An instruction as a Context runs it. Its arguments are `args` consecutive entries, from
+// `first_arg` on, of a table of addresses.
 struct Operation {
   const ops::OpPlan* plan;  // null for a collective
   Collective* collective;   // sums its first argument over the ranks; null for an op
@@ -22,7 +23,8 @@ struct Operation {
   size_t scratch_offset;  // in the activation memory
   int64_t count;          // elements that a collective sums
   DType dtype;            // of these elements
-  // Gradients of elements below it are final after this operation; -1 if it completes none.
+  // The gradients of all elements below this index are final after the operation; -1 if it makes
+  // none final.
   int64_t final_end;
 };
 
@@ -41,7 +43,7 @@ struct CompiledNetwork {
   std::vector<Operation> operations;                  // one for each instruction
   size_t table_size = 0;                              // arguments of all operations
   std::array<std::vector<size_t>, kPorts> port_args;  // table entries bound to each port
-  std::vector<size_t> offsets;                        // of storages, in the activation memory
+  std::vector<size_t> offsets;                        // by Value::storage, in the activation memory
   size_t activation_bytes = 0;
   std::vector<CompiledNode> nodes;
   std::vector<int64_t> parameter_begins;

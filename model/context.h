@@ -27,7 +27,7 @@ struct ModelArrays {
   void* running_stats = nullptr;  // Parameters::running_stat_elements
 };
 
-// Is called before and after each operation of a program is queued.
+// Called before and after each operation of a program is queued.
 class InstructionObserver {
  public:
   virtual ~InstructionObserver() = default;
@@ -49,8 +49,8 @@ class Context {
 
   // Queues the forward pass. Throws Error if a port of the program is not bound.
   void forward(Stream& stream) const;
-  // Queues the backward pass. Calls `final_end(n)` when the gradients of all elements below n will
-  // be final once the work queued so far is done.
+  // Queues the backward pass. Calls `final_end(n)`, unless it is empty, each time the work queued
+  // so far makes the gradients of all elements below n final.
   void backward(Stream& stream, const std::function<void(int64_t)>& final_end) const;
 
   // Sets the observer of all operations queued from now on; null (the default) removes it.
@@ -61,8 +61,8 @@ class Context {
     std::string what;  // "output of layer 'conv2' is not finite (nan)"
   };
   // Runs forward and backward, checks the inputs and outputs of each instruction on the host, and
-  // returns the first NaN or infinity. A slow diagnostic. It always runs all instructions, since
-  // layers of other ranks may wait for them.
+  // returns the first NaN or infinity. A slow diagnostic. Runs the remaining instructions even
+  // after it has found one, since other ranks may wait in the collectives of their layers.
   std::optional<NotFinite> first_not_finite(Device& device, Stream& stream,
                                             const std::function<void(int64_t)>& final_end) const;
 

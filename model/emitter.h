@@ -1,6 +1,6 @@
 // Collects the operations that layers emit. Each operation is planned immediately, so that the
-// layouts chosen by its plan are known to later operations. If a plan needs another layout than a
-// value has, a reorder is inserted.
+// layouts chosen by its plan are known to later operations. If a plan needs a layout that differs
+// from that of the value, a reorder is inserted.
 #pragma once
 
 #include <initializer_list>
@@ -64,7 +64,7 @@ class Emitter {
   // computed.
   bool trained() const;
   // Returns the value to which the gradient of parameter i must be written. For a frozen parameter
-  // it is a temporary that is not read.
+  // it is a temporary that nothing reads.
   ValueId parameter_gradient(int i);
   ValueId running_stat(int i) const;
   // Saves a value of the forward pass for the backward pass; saved(i) returns the i-th one.
@@ -81,7 +81,7 @@ class Emitter {
   ValueId new_value_like(ValueId value);
   // Returns a new value whose size is chosen by the plan that writes it.
   ValueId workspace();
-  // Returns a value with the same memory and another shape. Requires a row-major value.
+  // Returns a value with the same memory and a different shape. Requires a row-major value.
   ValueId view(ValueId value, const Shape& shape);
   // Returns the value itself if it has the wanted spec, otherwise a reordered copy.
   ValueId converted(ValueId value, const TensorSpec& wanted);
@@ -115,8 +115,8 @@ class Emitter {
   std::vector<Value>& values() { return values_; }
   std::vector<Instruction>& instructions() { return instructions_; }
   int forward_instructions() const { return forward_instructions_; }
-  // Sets the layout of each parameter whose gradient had to be reordered to the layout in which the
-  // plan writes the gradient. Returns whether there was any.
+  // For each parameter whose gradient had to be reordered, sets the parameter's layout to that in
+  // which the plan writes the gradient. Returns whether any layout has changed.
   bool adopt_gradient_layouts();
 
  private:

@@ -50,7 +50,7 @@ struct Graph {
   std::vector<Node> nodes;  // in topological order; the last one is the loss
 };
 
-// Returns the graph of the configured network, with shapes inferred and passes applied. Throws
+// Returns the graph of the configured network, with shapes inferred and passes applied. Throws a
 // ConfigError that names the layer, the shape it reads and the shape it requires.
 Graph build_graph(const ModelConfig& config, const ModelInput& input);
 
@@ -59,8 +59,8 @@ NetworkConfig network_of(const ModelConfig& config, const ModelInput& input);
 // Returns a graph with one node for each layer, without passes: the first half of build_graph.
 Graph declare_graph(const NetworkConfig& network, const ModelInput& input);
 
-// Returns the layers of the zoo network that `config` names. Throws ConfigError that suggests the
-// nearest known name if there is no such network.
+// Returns the layers of the zoo network that `config` names. If there is no such network, throws a
+// ConfigError that suggests the most similar name.
 NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input);
 std::vector<std::string> zoo_names();
 // Defaults of a zoo network for benchmarks on synthetic data.

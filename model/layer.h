@@ -52,8 +52,8 @@ class Layer {
   virtual ~Layer() = default;
   virtual std::string_view kind() const = 0;  // the name of its field in LayerConfig
 
-  // Returns the layer's signature. Throws Error that states the actual and the required shape; the
-  // caller adds the layer's name.
+  // Returns the layer's signature. Throws an Error that states the actual and the required shape;
+  // the caller adds the layer's name.
   virtual Signature infer(std::span<const Shape> inputs) const = 0;
 
   // Returns whether the layer reads tokens, i32 [T], the input of networks for text.
@@ -69,7 +69,8 @@ class Layer {
   // the work of both. Other inputs of `next` then become inputs of this layer, after its own.
   // Returns whether it did so.
   virtual bool fuse(const Layer& /*next*/) { return false; }
-  // Describe layers that can be fused into others: an activation, or a sum of two inputs.
+  // Describe a layer that can be fused into another one: as an activation, or as a sum of two
+  // inputs.
   virtual ops::Activation as_activation() const { return ops::Activation::kNone; }
   virtual bool is_sum() const { return false; }
   // A norm in inference: a scale and a shift of each channel, computed from its parameters "weight"
@@ -78,13 +79,13 @@ class Layer {
     float epsilon = 0;  // added to the variance
     ops::Activation activation = ops::Activation::kNone;
   };
-  // Returns the layer as a ChannelScale if it is one in inference.
+  // Returns the ChannelScale that this layer is in inference, or nullopt if it is not one.
   virtual std::optional<ChannelScale> as_channel_scale() const { return std::nullopt; }
-  // Used for inference. Prepares this layer to have `next`'s scale and shift in its weights and
-  // bias, by adding a bias if it has none and applying `next`'s activation. Returns false if it
-  // cannot.
+  // Used for inference. Prepares this layer for having `next`'s scale and shift folded into its
+  // weights and bias: adds a bias if it has none, and takes over `next`'s activation. Returns
+  // false, without changes, if that is not possible.
   virtual bool fold(const ChannelScale& /*next*/) { return false; }
-  // Returns whether training uses statistics of the rank's share of the batch, so that results
+  // Returns whether training uses statistics of only this rank's part of the batch, so that results
   // depend on the number of ranks.
   virtual bool uses_rank_statistics() const { return false; }
   // Returns whether the output is the input, in training and in inference.

@@ -1,4 +1,4 @@
-// A regular expression by which a configuration selects parameters.
+// A regular expression with which a configuration selects parameters.
 #pragma once
 
 #include <regex>
@@ -17,7 +17,8 @@ class NamePattern {
 
   // Returns whether it matches the whole name, such as "layer1.0.conv1.weight".
   bool matches(const std::string& name) const { return std::regex_match(name, regex_); }
-  // Throws ConfigError stating that the pattern matches no parameter, and suggests a similar name.
+  // Throws a ConfigError that says that the pattern matches no parameter and suggests a similar
+  // name.
   [[noreturn]] void throw_no_match(const Graph& graph) const;
 
  private:

@@ -1,4 +1,4 @@
-// The parameters and running statistics of a network, and their places in flat arrays. Arrays of
+// The parameters and running statistics of a network, and their offsets in flat arrays. Arrays of
 // gradients and optimizer state have the same layout as the trained parameters. Frozen parameters
 // follow the trained ones and have neither.
 #pragma once

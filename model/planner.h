@@ -1,4 +1,4 @@
-// Assigns places in one block of memory to values of known lifetimes.
+// Places values with known lifetimes in one block of memory.
 #pragma once
 
 #include <cstdint>

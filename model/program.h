@@ -27,7 +27,7 @@ struct CompileOptions {
   Collective* collective = nullptr;
 };
 
-// The places where data of one micro-batch enters and leaves a program.
+// The inputs and outputs of a program, for one micro-batch.
 enum class Port : uint8_t {
   kInput,   // `batch` samples in the format of Graph::input
   kTarget,  // their targets
@@ -68,17 +68,18 @@ class Program {
   ~Program();
 
   size_t activation_bytes() const;
-  // Return the floating-point operations of convolutions and dense layers, for `batch` rows.
+  // Return the number of floating-point operations of convolutions and dense layers, for `batch`
+  // rows.
   double forward_flops() const;
   double backward_flops() const;
-  // Returns the bytes that all operations read and write, forward and backward, if each operation
-  // transfers each of its tensors once between memory and processor.
+  // Returns the number of bytes that all operations read and write, forward and backward, if each
+  // operation transfers each of its tensors once between memory and processor.
   double traffic_bytes() const;
   std::vector<LayerReport> layers() const;
   // Returns the operations in the order in which they are queued: forward, then backward.
   std::vector<InstructionReport> instructions() const;
-  // Returns one line for each operation with the specs and places of its tensors, for `inspect` and
-  // debugging.
+  // Returns one line for each operation with the specs and memory locations of its tensors, for
+  // `inspect` and debugging.
   std::string listing() const;
 
  private:

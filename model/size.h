@@ -15,7 +15,7 @@ struct Graph;
 // parameters of a network.
 inline constexpr int64_t kMaxElements = int64_t{1} << 48;
 
-// Throws Error that begins with `name` if the shape has more than kMaxElements.
+// Throws an Error whose message begins with `name` if the shape has more than kMaxElements.
 void require_size(const std::string& name, const Shape& shape);
 
 // Sizes in elements, small enough that their sizes in bytes do not overflow.
@@ -27,7 +27,7 @@ struct NetworkSize {
   std::string largest_output_layer;  // the layer that has it, or "input"
 };
 
-// Returns the size of the network with `batch` rows. Throws ConfigError that names the layer at
+// Returns the size of the network with `batch` rows. Throws a ConfigError that names the layer at
 // which the sizes exceed any possible memory.
 NetworkSize size_of(const Graph& graph, int64_t batch);
 

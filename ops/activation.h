@@ -29,7 +29,7 @@ constexpr bool derivative_uses_output(Activation activation) {
          activation == Activation::kTanh;
 }
 
-// Throws Error if the activation cannot be fused into another op, that is, unless its
+// Throws Error if the activation cannot be fused into another op: it must be kNone or have
 // derivative_uses_output.
 void check_fused(const Checker& c, Activation activation);
 

@@ -1,11 +1,11 @@
-// Scaled dot-product attention with several heads (Vaswani et al., arXiv:1706.03762) and, where
-// kv_heads < heads, grouped queries (Ainslie et al., arXiv:2305.13245).
+// Multi-head scaled dot-product attention (Vaswani et al., arXiv:1706.03762) and, if kv_heads <
+// heads, grouped-query attention (Ainslie et al., arXiv:2305.13245).
 //
 // qkv [B, T, (heads + 2 * kv_heads) * D] holds in each row the queries of all heads, then the keys,
 // then the values of all kv_heads; head h reads keys and values of kv head h * kv_heads / heads.
 // For each sample and head:
 //   y = softmax(scale * q k^T + mask) v
-// The mask keeps key j for query i if j < lengths[sample] and, where causal, j <= i. Queries at or
+// The mask keeps key j for query i if j < lengths[sample] and, if causal, j <= i. Queries at or
 // beyond the length of their sample give 0. y [B, T, heads * D]. The T x T scores are never stored.
 #pragma once
 
@@ -33,7 +33,7 @@ struct AttentionForward {
   AttentionShape shape = {};
 };
 
-// dqkv from dy; y and saved are those of the forward pass.
+// Computes dqkv from dy. kY and kSaved are those of the forward pass.
 struct AttentionBackward {
   enum Arg { kQkv, kLengths, kY, kSaved, kDy, kDqkv, kArgs };
   static const OpInfo kInfo;

@@ -69,8 +69,8 @@ struct CudaOptions {
 std::unique_ptr<Backend> create_cuda_backend(Device& device, const CudaOptions& options);
 
 std::string_view name_of(const Op& op);  // e.g. "conv2d_backward_data"
-// Returns the floating-point operations of convolutions and dense layers (a multiply-add counts as
-// two), and 0 for other ops, whose time depends on the bytes they access.
+// Returns the number of floating-point operations of convolutions and dense layers (a multiply-add
+// counts as two), and 0 for other ops, whose time depends on the bytes they access.
 double flops(const Op& op, Specs specs);
 // Returns the pairs of arguments {output, input} that may share memory.
 std::span<const std::pair<int, int>> aliases(const Op& op);

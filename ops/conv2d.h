@@ -30,7 +30,7 @@ struct Conv2dForward {
   Activation activation = Activation::kNone;  // must be kNone or have derivative_uses_output
 };
 
-// Gradient of x.
+// Computes the gradient of x.
 struct Conv2dBackwardData {
   enum Arg { kDy, kWeight, kDx, kArgs };
   static const OpInfo kInfo;
@@ -40,7 +40,7 @@ struct Conv2dBackwardData {
   Conv2dGeometry geometry;
 };
 
-// Gradients of weight and bias. kDbias is optional.
+// Computes the gradients of weight and bias. kDbias is optional.
 struct Conv2dBackwardWeights {
   enum Arg { kX, kDy, kDweight, kDbias, kArgs };
   static const OpInfo kInfo;

@@ -1,6 +1,6 @@
-// Rows of a table, looked up by token: tokens i32 [rows], table [V, C], y [rows, C]. Rows of a
-// sequence of length T follow one another, so row r is at position r % T of its sequence; learned
-// positions [T, C] are optional.
+// Embedding: looks up the rows of a table by token: tokens i32 [rows], table [V, C], y [rows, C].
+// Rows of a sequence of length T follow one another, so row r is at position r % T of its sequence;
+// learned positions [T, C] are optional.
 #pragma once
 
 #include "ops/op_info.h"

@@ -21,8 +21,8 @@ namespace trireme::ops {
 // contribute nothing, and their gradient is zero. kDlogits is absent in inference and may be the
 // logits. A sample has labels_per_sample adjacent rows.
 //
-// For the accuracy metrics, the correct class is the most probable one, of equally probable classes
-// the one with the lower index. Classes with equal logits are ranked by index, too.
+// For the accuracy metrics, the correct class is the most probable one or, among equally probable
+// classes, the one with the lowest index. Classes with equal logits are ranked by index, too.
 //
 // Any other label that is not a class index throws Error on the CPU. On a GPU, whose kernels cannot throw,
 // it makes the loss and the gradient of its row NaN. Probabilities are assumed, but not checked, to

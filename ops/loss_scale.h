@@ -37,7 +37,7 @@ struct AdjustLossScale {
   int32_t growth_steps = 2000;
 };
 
-// Returns the loss scale after a step. `finite`: whether the gradients of the step were finite.
+// Returns the loss scale after a step. `finite` says whether the gradients of the step were finite.
 constexpr LossScale adjusted(const LossScale& before, bool finite, int32_t growth_steps) {
   constexpr float kMin = 1, kMax = 1 << 24;
   if (!finite) {

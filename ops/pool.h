@@ -14,9 +14,9 @@ struct PoolGeometry {
   std::array<int64_t, 2> padding{0, 0};
 };
 
-// Padding is never the maximum; of equal values the first in row-major order is. kWorkspace stores
-// the positions of the maxima for the backward pass. It is u8 with one dimension whose size the
-// plan chooses (request it with `unsized_workspace()`); it is absent in inference.
+// Padding is never the maximum; among equal values, the first one in row-major order is. kWorkspace
+// stores the positions of the maxima for the backward pass. It is u8 with one dimension whose size
+// the plan chooses (request it with `unsized_workspace()`); it is absent in inference.
 struct MaxPoolForward {
   enum Arg { kX, kY, kWorkspace, kArgs };
   static const OpInfo kInfo;
@@ -35,8 +35,8 @@ struct MaxPoolBackward {
   PoolGeometry geometry;
 };
 
-// The mean over each window. It divides by the area of the window with include_padding, otherwise
-// by the part of the area that is inside x.
+// Computes the mean over each window: the sum divided by the area of the window if include_padding
+// is set, otherwise by the part of the area that is inside x.
 struct AveragePoolForward {
   enum Arg { kX, kY, kArgs };
   static const OpInfo kInfo;

@@ -21,10 +21,10 @@ struct Rotary {
   int64_t heads = 1;
   int64_t head_dim = 2;  // even
   double base = 10000;
-  bool inverse = false;  // by minus the angle: the gradient
+  bool inverse = false;  // rotates by the negative angle, for the gradient
 };
 
-// cos and sin of the angles, [length, head_dim / 2, 2]; sin has its sign changed where inverse.
+// Returns cos and sin of the angles, [length, head_dim / 2, 2]; if op.inverse, sin is negated.
 std::vector<float> rotary_table(const Rotary& op);
 
 }  // namespace trireme::ops

@@ -27,9 +27,9 @@ enum Metric : int {
   kMetricTop5,          // labels that are among the five largest logits
   kMetricSamples,       // valid samples seen
   kMetricStopRequests,  // ranks that received a stop request
-  kMetricWeight,        // divisor of the mean loss: kMetricLabels, or the sum of the labels' weights
-  kMetricLabels,        // labels of valid samples, without those that are ignored
-  kMetricCount = 16,    // one cache line
+  kMetricWeight,      // divisor of the mean loss: kMetricLabels, or the sum of the labels' weights
+  kMetricLabels,      // labels of valid samples, without those that are ignored
+  kMetricCount = 16,  // one cache line
 };
 
 }  // namespace trireme::ops

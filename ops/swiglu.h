@@ -1,5 +1,5 @@
-// SwiGLU (Shazeer, arXiv:2002.05202): x [rows, 2F] holds the gate in its first F columns and what
-// is gated in the others.
+// SwiGLU (Shazeer, arXiv:2002.05202): x [rows, 2F] holds the gate in its first F columns and the
+// gated values in the others.
 #pragma once
 
 #include "ops/op_info.h"
@@ -13,7 +13,7 @@ struct SwigluForward {
   void check(const Checker& c) const;
 };
 
-// dx [rows, 2F] from dy [rows, F].
+// Computes dx [rows, 2F] from dy [rows, F].
 struct SwigluBackward {
   enum Arg { kX, kDy, kDx, kArgs };
   static const OpInfo kInfo;

@@ -18,8 +18,9 @@ namespace trireme::comm::mpi {
 
 class HostSum {
  public:
-  // `host` connects the ranks of this host, `leaders` the first ranks of all hosts; it is null on
-  // other ranks. `placement` is the placement of this rank. All ranks must call it together.
+  // `host` connects the ranks of this host. `leaders` connects the first ranks of all hosts and is
+  // null on other ranks. `placement` is the placement of this rank. All ranks must call it
+  // together.
   HostSum(const Comm& host, const Comm& leaders, const Placement& placement,
           const Reduction& reduction, Ledger& ledger);
 

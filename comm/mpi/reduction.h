@@ -1,4 +1,4 @@
-// Sums by MPI's reductions, with operators of our own for f16 and bf16, which MPI does not support.
+// Sums with MPI reductions. Defines operators for f16 and bf16, which MPI does not support.
 #pragma once
 
 #include <mpi.h>

@@ -11,7 +11,7 @@
 namespace trireme::comm::mpi {
 
 // Initializes MPI for calls from any thread. Destroying it without finalize() leaves MPI
-// initialized: when the process ends, the launcher ends its peers.
+// initialized, so that the launcher ends the other ranks when the process ends.
 class Session {
  public:
   // `one_host` declares that all ranks are on one host: MPI then skips the search for networks,

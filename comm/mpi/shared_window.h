@@ -1,4 +1,4 @@
-// Shared memory of the ranks of a host, allocated by MPI.
+// Memory shared by the ranks of a host, allocated by MPI.
 #pragma once
 
 #include <mpi.h>
@@ -14,10 +14,10 @@ namespace trireme::comm::mpi {
 
 class SharedWindow final : public HostMemory {
  public:
-  // Allocates zeroed memory with `bytes`, rounded up to pages, for each rank of `host`; these must
-  // share a host. All of them must construct it with the same size and destroy it together. If an
-  // exception unwinds, the memory stays mapped. Throws CommError on all ranks if the host has too
-  // little shared memory.
+  // Allocates `bytes` of zeroed memory, rounded up to whole pages, for each rank of `host`; these
+  // ranks must be on one host. All of them must construct it with the same size and destroy it
+  // together. If an exception unwinds, the memory stays mapped. Throws CommError on all ranks if
+  // the host has too little shared memory.
   SharedWindow(const Comm& host, size_t bytes);
   ~SharedWindow() override;
   SharedWindow(const SharedWindow&) = delete;

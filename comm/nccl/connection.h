@@ -68,7 +68,7 @@ class Connection {
     if (handle_) function(handle_);
   }
 
-  // Returns why it was aborted; empty if it was not.
+  // Returns why the communicator was aborted; empty if it was not.
   std::string failure() const;
 
  private:

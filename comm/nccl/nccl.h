@@ -11,9 +11,9 @@ namespace trireme::comm::nccl {
 
 struct Library;
 
-// Says whether a rank can use NCCL.
+// The result of check_availability.
 struct Availability {
-  std::string problem;   // why it cannot; empty if it can
+  std::string problem;   // why the rank cannot use NCCL; empty if it can
   std::string gpu = {};  // PCI address such as "0000:3b:00.0", equal in all processes of the host
   std::shared_ptr<const Library> library = nullptr;
 };

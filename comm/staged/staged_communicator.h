@@ -1,4 +1,4 @@
-// Communication of device memory through host memory.
+// Communicates the contents of device memory through host memory.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,7 @@
 
 namespace trireme::comm {
 
-// The state of another host, as known to all ranks of this one together.
+// The state of another host, combined from what all ranks of this host know.
 struct HostView {
   int64_t heard = 0;   // when its latest message arrived
   int64_t closed = 0;  // since when all connections to it are closed; 0 if one is open
@@ -22,7 +22,7 @@ struct HostView {
 struct RunSnapshot {
   int64_t now = 0;
   int64_t tick = 0;         // interval at which the watchdog takes snapshots
-  int64_t awake_since = 0;  // this process has not been suspended since; no wait counts as longer
+  int64_t awake_since = 0;  // not suspended since then; earlier waiting does not count
   int own_rank = 0;
   WatchOptions options;
   std::vector<std::string> bucket_names;
@@ -52,13 +52,13 @@ struct Diagnosis {
 // Delay from a failure to its diagnosis, so that an earlier failure of another rank, which may
 // become visible later, is found.
 inline constexpr int64_t kFailureDelay = 200'000'000;
-// The same for a failure with caused_by_peer: how long to wait for the original failure.
+// Delay for a failure with caused_by_peer, in which the original failure may become visible.
 inline constexpr int64_t kPeerFailureDelay = 1'500'000'000;
 // How long a contradiction, such as different collectives with the same number, must last before it
 // counts.
 inline constexpr int64_t kConfirmDelay = 500'000'000;
 
-// Returns what is wrong, or nothing if all ranks make progress or may still do so in time.
+// Returns what is wrong, or nullopt if all ranks make progress or may still do so in time.
 std::optional<Diagnosis> diagnose(const RunSnapshot& snapshot);
 
 // Returns e.g. "rank 3 (host b, pid 812)".

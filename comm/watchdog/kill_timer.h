@@ -8,11 +8,11 @@
 namespace trireme::comm {
 
 // Makes the kernel kill this process after `seconds`, unless the returned timer is deleted before.
-// Returns nothing if no timer can be created.
+// Returns nullopt if no timer can be created.
 std::optional<timer_t> kill_after(double seconds) noexcept;
 
-// The same, but cannot be canceled and uses SIGALRM if no timer can be created. Only the first call
-// has an effect.
+// Like kill_after, but cannot be canceled, and uses SIGALRM if no timer can be created. Only the
+// first call has an effect.
 void arm_kill_timer(double seconds) noexcept;
 
 }  // namespace trireme::comm

@@ -11,8 +11,8 @@
 namespace trireme::comm {
 
 // A secret that only the ranks of a run know. The connecting side sends the first half, the
-// accepting side answers with the second half. An unrelated program that is called by mistake thus
-// learns only the first half, which does not allow it to answer.
+// accepting side answers with the second half. An unrelated program that is contacted by mistake
+// thus learns only the first half, which does not allow it to answer.
 using Secret = std::array<std::byte, 64>;
 
 struct MeshPeer {

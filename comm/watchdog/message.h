@@ -29,7 +29,7 @@ struct Message {
 
 // Returns the message as bytes. Texts are truncated to the sizes of LedgerRecord.
 std::vector<std::byte> encode(const Message& message);
-// Returns the message, or nothing if `bytes` is not a complete message of this version.
+// Returns the message, or nullopt if `bytes` is not a complete message of this version.
 std::optional<Message> decode(std::span<const std::byte> bytes);
 
 // Converts all times in the message to the clock of the receiver, which reads `now`.

@@ -16,7 +16,7 @@ struct ProcessStat {
   uint64_t started = 0;  // clock ticks since the machine started
 };
 
-// Reads /proc/PID/stat; pid 0 is this process. Returns nothing if there is no such process. Does
+// Reads /proc/PID/stat; pid 0 is this process. Returns nullopt if there is no such process. Does
 // not allocate and takes no lock.
 std::optional<ProcessStat> read_stat(pid_t pid) noexcept;
 

@@ -28,8 +28,8 @@ class SharedState {
   // Publishes the state of this rank's connection to another host.
   enum class Link : int32_t { kNone, kOpen, kClosed };
   void set_link(int host, Link link, int64_t heard) const;
-  // Returns the state of the connections of all ranks of this host to another one. `closed` is 1 if
-  // all are closed.
+  // Returns the combined state of the connections from all ranks of this host to another host.
+  // `closed` is 1 if all are closed.
   HostView host(int host) const;
 
  private:

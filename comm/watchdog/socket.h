@@ -1,4 +1,4 @@
-// Non-blocking TCP sockets, as the side channel needs them.
+// Non-blocking TCP sockets for the side channel.
 #pragma once
 
 #include <sys/socket.h>
@@ -36,7 +36,7 @@ struct Address {
   sockaddr_storage storage = {};
   bool loopback = false;
 
-  // Convert to and from "10.0.0.1:4242" or "[fd00::1]:4242". parse() returns nothing if the text is
+  // Convert to and from "10.0.0.1:4242" or "[fd00::1]:4242". parse() returns nullopt if the text is
   // neither.
   std::string text() const;
   static std::optional<Address> parse(const std::string& text);

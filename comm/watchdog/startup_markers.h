@@ -18,7 +18,7 @@ enum class ProcessState {
   kUnseen,  // unknown, because the process is in another PID namespace
 };
 
-// Identifies a process, also after its pid has been reused.
+// Identifies a process even after its pid has been reused.
 struct Process {
   pid_t pid = 0;
   uint64_t started = 0;  // clock ticks since the machine started
@@ -43,7 +43,7 @@ class StartupMarkers {
 
   // Creates the marker of a rank for this process.
   void add(int rank) const;
-  // Replaces it by one with `abandoned` set.
+  // Replaces it with one that has `abandoned` set.
   void abandon(int rank) const;
   void remove(int rank) const;
   // Returns the markers of this run, by rank.

@@ -1,4 +1,4 @@
-// Host tasks in the streams of a CUDA device, and the exceptions they throw.
+// Runs host tasks in the streams of a CUDA device and keeps the exceptions that they throw.
 //
 // Tasks and replays are numbered with tickets in the order in which they are queued. After a task
 // has thrown, later tasks are skipped, which counts as a failure too. Therefore every task with a

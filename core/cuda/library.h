@@ -18,7 +18,7 @@ class Library {
   Library& operator=(const Library&) = delete;
   ~Library();
 
-  // Why the library could not be loaded; empty if it was.
+  // Returns why the library could not be loaded; empty if it was.
   const std::string& problem() const { return problem_; }
   void* handle() const { return handle_; }           // from dlopen; null if it was not loaded
   const std::string& path() const { return path_; }  // of the loaded file

@@ -1,4 +1,4 @@
-// A CUDA graph that was captured from streams.
+// A recording implemented as a CUDA graph that was captured from streams.
 #pragma once
 
 #include <cuda_runtime_api.h>

@@ -35,7 +35,7 @@ class CudaEvent final : public Event {
   ~CudaEvent() override { try_device(device_); }
 
   void synchronize() override;
-  // `captured`: the stream is being captured into a graph.
+  // `captured` says whether the stream is being captured into a graph.
   void record(cudaStream_t stream, bool captured);
   bool recorded() const { return recorded_; }
   cudaEvent_t handle() const { return handle_.get(); }

@@ -30,7 +30,7 @@ struct TarProblem {
 };
 
 // Identifies the version of the shard and the settings that an index was built from. An index with
-// another stamp is out of date.
+// a different stamp is out of date.
 struct TarStamp {
   TarStamp() = default;
   TarStamp(const struct stat& shard, uint64_t label_settings);
@@ -45,7 +45,8 @@ struct TarStamp {
 
 class TarIndex {
  public:
-  // Returns nullopt if the bytes are not an index, are damaged, or have another version or stamp.
+  // Returns nullopt if the bytes are not an index, are damaged, or have a different version or
+  // stamp.
   static std::optional<TarIndex> read(MappedFile file, const TarStamp& stamp);
   static std::optional<TarIndex> read(std::vector<uint8_t> bytes, const TarStamp& stamp);
 

@@ -27,7 +27,7 @@ class UnitReader {
   // Reads the rows of a unit. Records errors as faults of the slot and throws nothing, except that
   // the forced unwinding of pthread_exit passes through.
   void read(Slot& slot, const Rows& rows);
-  // Adds a fault that the thread ended while it was reading the current row.
+  // Adds a fault which says that the thread ended while it was reading the current row.
   void thread_ended(Slot& slot) const;
 
  private:

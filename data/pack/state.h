@@ -33,8 +33,8 @@ struct PackState {
 // if it is damaged.
 std::optional<PackState> read_pack_state(const std::string& path);
 // Returns the state saved in file `path`, or a new state if the file does not exist. Drops the
-// first shard that is missing in `folder` or has another size, and all shards after it. Throws
-// ConfigError naming the first difference if the state has another plan.
+// first shard that is missing in `folder` or has a different size, and all shards after it. Throws
+// ConfigError naming the first difference if the state has a different plan.
 PackState load_pack_state(const std::string& path, const std::string& folder,
                           const std::string& plan);
 void save_pack_state(const PackState& state, const std::string& path);

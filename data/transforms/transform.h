@@ -94,7 +94,7 @@ class Transform {
   virtual bool random() const = 0;
   // Returns true if apply() only crops or modifies the image and never calls Canvas::allocate.
   virtual bool in_place() const { return false; }
-  // Returns the size of the result for an image of `size`. Either is empty if it is not known
+  // Returns the size of the result for an image of `size`. Either is nullopt if it is not known
   // before the image is read.
   virtual std::optional<ImageSize> output_size(std::optional<ImageSize> size) const { return size; }
   // The region of the image that apply() reads, and the size to which it scales that region.
@@ -103,7 +103,8 @@ class Transform {
     ImageSize scaled_to;
   };
   // Returns which part of an image of size `full` apply() will read if it is given the same draws,
-  // so that the decoder can skip the rest. Empty if it reads the image as it is.
+  // so that the decoder can skip the rest. Returns nullopt if it reads the entire image at full
+  // size.
   virtual std::optional<Need> needs(ImageSize /*full*/, Draws /*draws*/) const { return {}; }
   // Transforms the image on the canvas. Throws ImageError if that is impossible, for example if
   // the image is smaller than the crop.

@@ -20,8 +20,8 @@ void require_rank(const Shape& shape, int rank, const char* meaning);
 // Throws Error unless the shape is [F], or [T, F] for a sequence.
 void require_features(const Shape& shape);
 
-// Returns height and width, given as one or two numbers, or `fallback` if unset. Throws Error that
-// names the field if there are more than two, or one is below `lowest` or above 2^30.
+// Returns height and width, given as one or two numbers, or `fallback` if unset. Throws an Error
+// that names the field if there are more than two, or one is below `lowest` or above 2^30.
 std::array<int64_t, 2> height_width(const google::protobuf::RepeatedField<int64_t>& numbers,
                                     std::array<int64_t, 2> fallback, const char* field,
                                     int64_t lowest);

@@ -40,7 +40,7 @@ struct TensorValue {  // a constant
   const TensorProto* tensor;
 };
 struct IntegersValue {  // a shape, or part of one
-  // Stand for dimensions that the file does not fix.
+  // Placeholders for dimensions that the file does not fix.
   static constexpr int64_t kBatch = -1000001;
   static constexpr int64_t kOpen = -1000002;
   std::vector<int64_t> values;
@@ -126,8 +126,8 @@ class Importer {
   std::string name_for(const NodeView& node, std::string_view kind, const std::string& weight);
   void add_weight(int layer, const char* name, const Shape& shape, std::vector<float> values);
 
-  // --- Elementwise operators (elementwise.cc). The try_ functions return whether the operator is
-  // what they look for, and have imported it if so.
+  // --- Elementwise operators (elementwise.cc). The try_ functions import the operator if it has
+  // the form that they look for, and return whether they have done so.
   void elementwise(const NodeView& node);
   bool try_normalization(const NodeView& node);
   bool try_bias(const NodeView& node);
@@ -144,7 +144,7 @@ class Importer {
   uint64_t bytes_left_;  // memory limit for values, so that a small file cannot allocate much
 
   std::unordered_map<std::string, Value> values_;
-  std::unordered_map<std::string, int> readers_;  // by name: number of readers that are needed
+  std::unordered_map<std::string, int> readers_;  // by name: reads by nodes that the output needs
   std::deque<TensorProto> constants_;
   std::vector<Function> functions_;
   std::vector<Layer> layers_;

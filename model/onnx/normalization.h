@@ -8,7 +8,7 @@
 
 namespace trireme::model::onnx {
 
-// Returns whether the normalization is not the identity.
+// Returns true unless the normalization is the identity.
 bool normalizes(const InputNormalization& normalization);
 
 // Appends the operator "value OP constant" (or "constant OP value" if `reversed`) to the

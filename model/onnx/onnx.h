@@ -39,24 +39,25 @@ struct OnnxExportOptions {
 
 // Returns the serialized ONNX model of a network without its loss and dropout. Its input is
 // "input", its output "logits" ("output" in regression, "probabilities" with softmax), with the
-// open batch dimension "N". Nodes have the names of layers, initializers those of parameters.
-// Throws ConfigError if values are missing or have another shape, or if they exceed the 2 GiB that
-// an ONNX file can contain.
+// dynamic batch dimension "N". Nodes have the names of layers, initializers those of parameters.
+// Throws ConfigError if values are missing or have a different shape, or if they exceed the 2 GiB
+// that an ONNX file can contain.
 std::string to_onnx(const ModelConfig& model, const ModelInput& input, const Weights& weights,
                     const OnnxExportOptions& options = {});
 
 struct OnnxModel {
   NetworkConfig network;  // with softmax_cross_entropy as its last layer
   Weights weights;        // by the names of the network's layers
-  Shape input;            // of one sample; dimensions that the file leaves open are 0
-  int64_t outputs = 0;    // number of logits; 0 if the file leaves it open
+  Shape input;            // of one sample; dynamic dimensions are 0
+  int64_t outputs = 0;    // number of logits; 0 if it is dynamic
   // The normalization of samples as stored at the beginning of the model, which is not part of
   // `network`. Includes a division by 255 if the metadata declares an input from 0 to 1.
   InputNormalization normalization;
 };
 
-// Reads an ONNX model. Throws DataError that names the file if it is damaged. Throws ConfigError if
-// there is no such file, or one that lists all operators (name and node) that cannot be imported.
+// Reads an ONNX model. Throws a DataError that names the file if it is damaged. Throws ConfigError
+// if there is no such file, or if operators cannot be imported; the message lists them all with
+// their nodes.
 OnnxModel read_onnx(const std::filesystem::path& path);
 
 }  // namespace trireme::model

@@ -19,7 +19,8 @@ class TensorReader {
   explicit TensorReader(std::filesystem::path file) : file_(std::move(file)) {}
 
   // Return the values of a tensor: floats() of f32, f16, bf16, f64, i32 or i64, integers() of i32
-  // or i64. Throw DataError that names the file and the tensor.
+  // or i64. Throw a DataError that names the file and the tensor if the tensor is damaged or of
+  // another type.
   std::vector<float> floats(const TensorProto& tensor) const;
   std::vector<int64_t> integers(const TensorProto& tensor) const;
   int64_t elements(const TensorProto& tensor) const;

@@ -23,8 +23,8 @@ void fuse(Graph& graph);
 // remains.
 void freeze(Graph& graph, std::span<const std::string> patterns);
 // Used for inference. Folds each batch norm that is the only reader of a convolution into the
-// convolution's weights and bias. Norms with a fused residual sum remain, since the sum needs the
-// same pass over memory.
+// convolution's weights and bias. Norms with a fused residual sum remain, since the sum needs a
+// pass over memory anyway.
 void fold_batch_norms(Graph& graph, Weights& weights);
 
 // --- For passes.

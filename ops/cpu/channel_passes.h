@@ -1,5 +1,5 @@
-// Passes over activations that normalization ops consist of: sums per channel, and functions of
-// each element with coefficients of its channel. Each pass processes one group of a ChannelView.
+// The passes over activations that make up normalization ops: sums per channel, and elementwise
+// functions with coefficients per channel. Each pass processes one group of a ChannelView.
 #pragma once
 
 #include <algorithm>

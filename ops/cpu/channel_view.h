@@ -1,10 +1,10 @@
 // ChannelView: a uniform view of row-major, channels-last and blocked activations, for loops that
 // work channel by channel.
 //
-// Channels are divided into groups of 1, 8 or 16. A group of one row (n) is a Run, a sequence of
-// vectors of 16 elements: `full` vectors, `stride` elements apart, then `partial` vectors with
-// `width` valid elements each. Lane l of every vector belongs to channel first_channel + l %
-// per_group, so per-channel values are spread over lanes once and used for all vectors.
+// Channels are divided into groups of 1, 8 or 16. One group of one row (sample) is a Run, a
+// sequence of vectors of 16 elements: `full` vectors, `stride` elements apart, then `partial`
+// vectors with `width` valid elements each. Lane l of every vector belongs to channel first_channel
+// + l % per_group, so per-channel values are spread over lanes once and used for all vectors.
 #pragma once
 
 #include <algorithm>

@@ -31,7 +31,7 @@ TRIREME_INLINE inline RowStatistics row_statistics(const T* x, int64_t length, f
           static_cast<float>(1 / std::sqrt(squares / static_cast<double>(length) + epsilon))};
 }
 
-// beta may be null, and so may saved.
+// Normalizes a row of x. `beta` and `saved` may be null.
 template <class T>
 TRIREME_VECTORIZED static void forward_row(const T* x, const float* gamma, const float* beta, T* y,
                                            int64_t features, float epsilon, float* saved,

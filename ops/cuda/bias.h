@@ -1,5 +1,5 @@
-// The part of convolutions and dense layers that libraries leave to us. y and dy are [N, C] or, in
-// channels-last order, [N, C, H, W].
+// The bias and activation of convolutions and dense layers, if the library does not compute them. y
+// and dy are [N, C] or, in channels-last order, [N, C, H, W].
 #pragma once
 
 #include <cstdint>

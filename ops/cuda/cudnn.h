@@ -30,7 +30,7 @@ class Cudnn {
   ~Cudnn();
 
   std::string name() const;  // e.g. "cuDNN 9.19.0"
-  // Returns the handle for work that is queued next on the stream.
+  // Sets the stream of the handle and returns the handle.
   cudnnContext* handle(Stream& stream) const;
   // Returns the handle for planning, without a stream, because the stream used last may have been
   // destroyed. Null for an absent device.

@@ -170,10 +170,10 @@ template <class Op, class Rule>
 void launch_numbers(const char* name, const Rule& rule, float max_norm,
                     const MovingAverage& average, Stream& stream, Args args,
                     StepNumbers<Rule>* numbers) {
-  trireme::cuda::launch(name, numbers_kernel<Rule>, {.blocks = dim3(1), .threads = dim3(1)}, stream,
-                        rule, max_norm, average, pointer<double>(args, Op::kSquares),
-                        pointer<LossScale>(args, Op::kLossScale),
-                        pointer<float>(args, Op::kMetrics), pointer<StepState>(args, Op::kState), numbers);
+  trireme::cuda::launch(
+      name, numbers_kernel<Rule>, {.blocks = dim3(1), .threads = dim3(1)}, stream, rule, max_norm,
+      average, pointer<double>(args, Op::kSquares), pointer<LossScale>(args, Op::kLossScale),
+      pointer<float>(args, Op::kMetrics), pointer<StepState>(args, Op::kState), numbers);
 }
 
 struct Squares {

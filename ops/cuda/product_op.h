@@ -1,5 +1,5 @@
-// Plans of convolutions and dense layers: an algorithm of a library, followed by our kernels for
-// what the algorithm does not support.
+// Plans of convolutions and dense layers: an algorithm of a library, followed by Trireme's kernels
+// for what the algorithm does not support.
 #pragma once
 
 #include <algorithm>

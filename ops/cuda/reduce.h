@@ -1,4 +1,4 @@
-// Reductions over the threads of a warp or block. Always in the same order, so that results are
+// Reductions over the threads of a warp or block, always in the same order, so that results are
 // reproducible.
 #pragma once
 

@@ -245,7 +245,8 @@ TEST(Csv, RowsHaveACellForEachColumn) {
   const auto evaluations = table.rows("evaluations.csv");
   ASSERT_EQ(evaluations.size(), 3u);
   EXPECT_EQ(evaluations[0],
-            "step,epoch,samples,loss,accuracy,top5,perplexity,bits_per_byte,macro_precision,macro_recall,macro_f1,mae,rmse,"
+            "step,epoch,samples,loss,accuracy,top5,perplexity,bits_per_byte,macro_precision,macro_"
+            "recall,macro_f1,mae,rmse,"
             "r2,seconds");
   EXPECT_EQ(evaluations[1], "2,0,10,0.5,0.25,,,,,,,,,,0.0000");
   EXPECT_EQ(evaluations[2], "4,0,10,NaN,,,,,,,,,,-0.5,0.0000");

@@ -55,7 +55,7 @@ struct ClassScores {
 struct MetricInfo {
   // The name in evaluation.json. Other files prepend "eval_".
   const char* name;
-  const char* title;  // for people
+  const char* title;  // human-readable name
   const char* description;
   std::optional<double> EvaluationMetrics::*value;
   bool higher_is_better;
@@ -183,9 +183,9 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
 
 // Returns the metric of this name; null if there is none.
 const MetricInfo* find_metric(std::string_view name);
-// Returns a value as text for people: "99.72%", "0.0134".
+// Returns a value as human-readable text: "99.72%", "0.0134".
 std::string metric_text(const MetricInfo& metric, double value);
-// Returns all metrics that have a value as text for people: "loss 0.0134, accuracy 99.72%".
+// Returns all metrics that have a value as human-readable text: "loss 0.0134, accuracy 99.72%".
 std::string metrics_text(const EvaluationMetrics& metrics);
 
 }  // namespace trireme::train

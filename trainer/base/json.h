@@ -30,9 +30,9 @@ std::string_view non_finite_name(double number);
 std::string json_text(nlohmann::json value, int indent = -1);
 std::string json_text(nlohmann::ordered_json value, int indent = -1);
 
-// Returns the number, also if it is one of the names above; nothing for any other value.
+// Returns the number, which may be given as one of the names above, or nullopt for any other value.
 std::optional<double> as_number(const nlohmann::json& value);
-// Does the same. Throws Error for any other value.
+// Like as_number, but throws Error for any other value.
 double to_number(const nlohmann::json& value);
 
 // A number to be formatted by fmt. It takes the options of a double ({:.9g}); a number that is not

@@ -26,7 +26,7 @@ struct Machine {
 Machine inspect_machine();
 
 // Returns the smallest memory limit in bytes of a process's control groups (version 1 or 2) and
-// their ancestors; nothing if there is no limit. `membership` is the content of /proc/self/cgroup,
+// their ancestors; nullopt if there is no limit. `membership` is the content of /proc/self/cgroup,
 // and `root` is /sys/fs/cgroup.
 std::optional<int64_t> cgroup_memory_limit(const std::filesystem::path& root,
                                            const std::string& membership);

@@ -6,13 +6,13 @@
 
 namespace trireme::train {
 
-// Returns the time since the program was started by exec.
+// Returns the seconds since exec started the program.
 double seconds_since_start();
-// Returns the maximum size of the resident set so far.
+// Returns the peak size of the resident set, in bytes.
 int64_t peak_resident_bytes();
 int64_t resident_bytes();
 // Returns true if stdout is a terminal. Under mpirun, which gives every rank a pseudo-terminal,
-// this is about the stdout of mpirun.
+// checks the stdout of mpirun instead.
 bool stdout_is_terminal();
 // Returns true if stdout is a terminal and NO_COLOR (https://no-color.org) is not set.
 bool stdout_in_color();

@@ -1,7 +1,7 @@
 // Checkpoints of a run: folders checkpoints/step-00001200 that contain model.safetensors,
 // optimizer.safetensors, state.json and manifest.json (size and XXH3 of each file). A checkpoint is
 // written to a temporary folder and then renamed, so a folder with such a name is complete. The
-// file `latest` has the name of the newest checkpoint, `best` that of the best.
+// file `latest` contains the name of the newest checkpoint, `best` that of the best.
 #pragma once
 
 #include <cstdint>
@@ -40,13 +40,14 @@ class Checkpoints {
   // and the best.
   Checkpoints(std::filesystem::path folder, int64_t keep);
 
-  // Removes the remains of interrupted saves. Requires that no save to the folder is in progress.
+  // Removes the temporary folders of interrupted saves. Requires that no save to the folder is in
+  // progress.
   void clean() const;
   // Prepares the folder for training to continue from `checkpoint`, a folder in it with the state
   // of `step`. Checkpoints of later steps, which are damaged or abandoned, are renamed to
-  // set-aside-step-N (or set-aside-step-N-2, ...), with a warning each, and are no longer found. If
-  // the checkpoint is not named after its step it is renamed, and one that has this name is set
-  // aside, too. `latest` is updated. Returns the path of the checkpoint.
+  // set-aside-step-N (or set-aside-step-N-2, ...), which other functions ignore; `warn` is called
+  // for each. If `checkpoint` is not named after its step, it is renamed, and any checkpoint that
+  // has this name is set aside, too. Updates `latest`. Returns the path of the checkpoint.
   std::filesystem::path continue_from(const std::filesystem::path& checkpoint, int64_t step,
                                       const Warn& warn) const;
   // Returns the paths of all checkpoints, newest first, without opening them. Throws DataError if
@@ -55,8 +56,8 @@ class Checkpoints {
   // Returns the checkpoint that `best` names, if it exists, without opening it.
   std::optional<std::filesystem::path> best() const;
   // Saves a checkpoint. When this returns, it is complete on disk, and `latest` and `best` are
-  // updated. Then deletes old checkpoints, except this one and the best. Throws Error if the
-  // checkpoint cannot be saved; the others are unchanged then. Runs on the calling thread only.
+  // updated. Then deletes old checkpoints, except this one and the best. If the checkpoint cannot
+  // be saved, throws Error and leaves the others unchanged.
   SavedCheckpoint save(const CheckpointState& state, const Snapshot& snapshot,
                        std::stop_token stop = {}) const;
 
@@ -84,22 +85,22 @@ struct FoundCheckpoint {
 // ranges and the folder's name. Throws DataError naming the damaged file, and ConfigError if the
 // checkpoint was written by a newer version.
 FoundCheckpoint open_checkpoint(const std::filesystem::path& path);
-// Returns the newest checkpoint of a run that is not damaged, with a warning for each damaged one
-// that is newer; nothing if there are no checkpoints. Throws DataError if all are damaged, and
+// Returns the newest undamaged checkpoint in the folder, and calls `warn` for each damaged one that
+// is newer. Returns nullopt if there are no checkpoints. Throws DataError if all are damaged, and
 // ConfigError if one was written by a newer version.
 std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& folder,
                                                  const Warn& warn);
 // Returns the checkpoint that a user's path names: a checkpoint, `best` or `latest`, or the newest
-// of a run or a folder of checkpoints. Throws DataError if there is none that is not damaged.
+// of a run or a folder of checkpoints. Throws DataError if there is no undamaged one.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path, const Warn& warn);
-// Does the same for inference: returns the best checkpoint, not the newest, of a run that was
-// trained with train.early_stopping.
+// Like find_checkpoint, but returns the best checkpoint, not the newest, of a run that was trained
+// with train.early_stopping.
 FoundCheckpoint find_for_inference(const std::filesystem::path& path, const Warn& warn);
 // Prints "warning: ..." to stderr, for commands without a log.
 void warn_on_stderr(const std::string& text);
 
-// Loads parameters and running statistics. Throws ConfigError if the checkpoint is of another
-// network.
+// Loads parameters and running statistics. Throws ConfigError if the checkpoint belongs to a
+// different network.
 void load_model(const FoundCheckpoint& checkpoint, const StateArrays& state);
 // Returns the network's parameters, or their averages if the checkpoint has them, and its running
 // statistics. Throws like load_model.
@@ -107,8 +108,8 @@ model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph&
 // Replaces the parameters by their averages (optimizer.ema) if the checkpoint has them.
 void use_averages(const FoundCheckpoint& checkpoint, model::Weights& weights);
 // Loads the optimizer's state and the averages of the parameters. Arrays that the checkpoint does
-// not have are not changed: the velocity if SGD had no momentum, and averages if they start now.
-// Throws ConfigError if the checkpoint is of another network or optimizer.
+// not have are not changed: the velocity if SGD had no momentum, and the averages if optimizer.ema
+// was not set. Throws ConfigError if the checkpoint belongs to a different network or optimizer.
 void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state);
 
 }  // namespace trireme::train

@@ -11,7 +11,7 @@
 
 namespace trireme::train {
 
-// The samples of a run.
+// Fingerprints of the samples of a run.
 struct RunData {
   data::Fingerprint training;
   data::Fingerprint evaluation;
@@ -42,9 +42,9 @@ struct CheckpointState {
   uint64_t seed = 0;
   std::string config;         // the configuration as text; empty in checkpoints of version 0.1
   std::string config_hash;    // see config_hash()
-  int ranks = 1;              // that wrote the checkpoint; any number can resume from it
+  int ranks = 1;              // ranks of the run that wrote it; any number can resume
   double epoch_loss_sum = 0;  // over the samples of the current epoch
-  double epoch_weight = 0;    // total weight of these samples, by which their mean loss divides
+  double epoch_weight = 0;    // total weight of these samples, the denominator of their mean loss
   std::optional<BestEvaluation> best;
   std::optional<EarlyStoppingState> stopping;  // if train.early_stopping is set
   // An evaluation at this step is due, because a signal stopped the run before it.
@@ -57,11 +57,11 @@ struct CheckpointState {
 
 std::string to_json(const CheckpointState& state);
 // Parses state.json; `file` is its name in messages. Throws DataError naming the field if one is
-// missing, has another type or is out of range, and ConfigError if a newer version has written it.
+// missing, has the wrong type or is out of range, and ConfigError if a newer version wrote it.
 CheckpointState state_from_json(const std::string& text, const std::string& file);
 
-// Returns a line for people for each difference of the fingerprints: "training samples: 1797 ->
-// 900".
+// Returns a human-readable line for each difference between the fingerprints: "training samples:
+// 1797 -> 900".
 std::vector<std::string> changes(const RunData& before, const RunData& now);
 
 }  // namespace trireme::train

@@ -25,7 +25,7 @@ struct SaveOutcome {
   std::string error = {};    // why the save failed
   std::string problem = {};  // as in SavedCheckpoint
   double seconds = 0;        // from the first copy to the end
-  double stall_seconds = 0;  // for which training waited
+  double stall_seconds = 0;  // during which training waited
 };
 
 class CheckpointWriter {
@@ -38,15 +38,15 @@ class CheckpointWriter {
   CheckpointWriter(const CheckpointWriter&) = delete;
   CheckpointWriter& operator=(const CheckpointWriter&) = delete;
 
-  // Returns the step whose save is in progress.
+  // Returns the step whose save is in progress, or nullopt.
   std::optional<int64_t> writing() const;
   // Returns how long the save in progress has taken so far.
   double seconds() const;
   // Blocks until the save in progress has ended, for at most this long. Returns at once if the save
   // has been reported as overdue.
   void wait_up_to(double seconds) const;
-  // Copies the arrays and starts to write them. Requires that no save is in progress. `before` is
-  // called first on the thread that writes.
+  // Copies the arrays and starts to write them. Requires that no save is in progress. The writing
+  // thread calls `before` first.
   void start(const CheckpointState& state, std::function<void()> before = {});
   // Returns the result of each save once, after it has ended. If a save exceeds the timeout,
   // returns a failure once; the save stays in progress and may still succeed.

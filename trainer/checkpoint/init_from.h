@@ -21,8 +21,8 @@ struct InitialValues {
 };
 
 // Finds the network's parameters and running statistics in the file. The last layer with parameters
-// may be missing or have another number of outputs; it is newly initialized then. Throws
-// ConfigError listing all other tensors that are missing, unexpected or of another shape.
+// may be missing or have a different number of outputs; it is then newly initialized. Throws
+// ConfigError listing all other tensors that are missing, unexpected or of a different shape.
 InitialValues read_initial_values(const std::filesystem::path& path, const model::Graph& graph);
 
 void load_initial_values(const InitialValues& initial, const StateArrays& state);

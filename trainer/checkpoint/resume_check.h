@@ -29,7 +29,7 @@ std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const 
 // Returns "the data has changed since it was saved: " with the differences; empty if there are none
 // that can be detected, since checkpoints of older versions do not record their data.
 std::string describe_data_change(const CheckpointState& saved, const RunData& now);
-// Returns the error for such a change if it has not been accepted.
+// Returns the error to throw if the user has not accepted such a change.
 DataError data_change_error(const FoundCheckpoint& checkpoint, const std::string& change);
 
 }  // namespace trireme::train

@@ -40,9 +40,9 @@ class SafetensorsReader {
   // Throws DataError if there is no such tensor.
   const Shape& shape(const std::string& name) const { return find(name).shape; }
   // Reads a tensor and converts it to f32. Throws DataError if there is no such tensor, or if it
-  // has another shape or a type that cannot be read.
+  // has a different shape or a type that cannot be read.
   void read(const std::string& name, const Shape& shape, std::span<float> out) const;
-  // Does the same for a tensor of any shape.
+  // Reads a tensor of any shape, otherwise like above.
   std::vector<float> read(const std::string& name) const;
 
  private:

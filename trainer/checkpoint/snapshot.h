@@ -15,7 +15,7 @@ class Snapshot {
  public:
   explicit Snapshot(StateArrays arrays);
 
-  // Replaces the contents by a copy of the current tensors, in canonical form.
+  // Replaces the contents with a copy of the current tensors, in canonical form.
   void take();
   std::span<const std::byte> model() const;
   std::span<const std::byte> optimizer() const;

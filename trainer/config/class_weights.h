@@ -12,7 +12,8 @@ namespace trireme::train {
 std::vector<float> class_weights(const RunConfig& run);
 
 // Replaces balanced_class_weights by class_weights computed from the training samples. Throws
-// ConfigError, with the place in the configuration file, if the samples have no such weights.
+// ConfigError, with the location in the configuration file, if the samples do not have one label
+// each.
 void balance_class_weights(Config& config, const data::Dataset& training);
 
 }  // namespace trireme::train

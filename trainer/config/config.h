@@ -19,11 +19,11 @@ struct Config {
   // One line for each deprecated field and each setting that is valid but probably not intended.
   std::vector<std::string> warnings;
 
-  // Returns "FILE:LINE: field.path" for messages. If the field is not set, the place is that of the
-  // nearest message around it, or only FILE.
+  // Returns "FILE:LINE: field.path" for messages. If the field is not set, the location is that of
+  // the innermost enclosing message that is, or only FILE.
   std::string where(const std::string& path) const;
-  // Returns the error with the place of its field in front if its message begins with a field path,
-  // such as "data.root: no such folder"; otherwise the error itself.
+  // Returns the error with the location of its field prepended if its message begins with a field
+  // path, such as "data.root: no such folder"; otherwise the error itself.
   ConfigError located(const ConfigError& error) const;
 };
 
@@ -31,7 +31,7 @@ struct Config {
 // ("a.b.c=value"), fills in defaults and checks everything that requires neither data nor devices.
 // Throws ConfigError: "FILE:LINE: field.path: problem; did you mean 'x'?".
 Config load_config(const std::string& path, std::span<const std::string> assignments);
-// Does the same for text in memory; `file` is its name in messages.
+// Like load_config, but for text in memory; `file` is its name in messages.
 Config parse_config(const std::string& text, const std::string& file,
                     std::span<const std::string> assignments);
 
@@ -43,7 +43,7 @@ std::vector<std::string> assign(google::protobuf::Message& message, const std::s
 
 // Returns the configuration as text that load_config accepts.
 std::string to_text(const RunConfig& config);
-// Returns a name of the trained network, for people and file names.
+// Returns a name of the trained network, for display and file names.
 std::string model_name(const RunConfig& config);
 // Returns a hexadecimal hash of all fields that affect the result of training.
 std::string config_hash(const RunConfig& config);

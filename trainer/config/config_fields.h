@@ -11,7 +11,7 @@ namespace trireme::train {
 
 struct FieldPath {
   std::string path;  // "optimizer.sgd.momentum", "model.network.layer[0].dense.units"
-  int depth = 0;     // names in it
+  int depth = 0;     // number of names in `path`
   const google::protobuf::FieldDescriptor* field = nullptr;
 };
 

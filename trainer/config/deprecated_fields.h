@@ -19,7 +19,7 @@ bool is_deprecated(const google::protobuf::FieldDescriptor* field);
 std::string current_path(const google::protobuf::Descriptor* root, const std::string& path);
 
 // Moves the value of every deprecated field, in the message or in one nested in it, to the field
-// that replaces it. The message was parsed from `text`, in text format, which `file` names in
+// that replaces it. The message was parsed from `text`, in text format; `file` is its name in
 // messages. Returns a warning for each: "FILE:LINE: OLD.PATH is deprecated; use NEW.PATH". Throws
 // ConfigError if a deprecated field and its replacement are both set.
 std::vector<std::string> replace_deprecated_fields(google::protobuf::Message& message,

@@ -27,13 +27,13 @@ int spare_cores(const Config& config, comm::Communicator& communicator, const De
 std::unique_ptr<Device> create_device(const Config& config, comm::Communicator& communicator);
 std::unique_ptr<ops::Backend> create_backend(const Config& config, Device& device);
 
-// Returns the type that the network computes in. FP32 and TF32 are f32.
+// Returns the dtype that the network computes in. FP32 and TF32 are f32.
 DType compute_dtype(const Config& config);
 
 // Returns the transport that sums gradients.
 comm::Transport transport_of(const Config& config);
 
-// Assigns a GPU to each rank of a host. `visible` has, for each rank in order, the identities of
+// Assigns a GPU to each rank of a host. `visible` lists, for each rank in order, the identities of
 // the devices that it may use. Returns an index into the list of each rank, -1 if the list is
 // empty. Each rank gets its visible device with the fewest ranks so far.
 std::vector<int> assign_devices(const std::vector<std::vector<std::string>>& visible);

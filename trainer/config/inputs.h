@@ -11,15 +11,15 @@
 
 namespace trireme::train {
 
-// Opens the samples. ConfigErrors name the place in the configuration file. `progress` and
+// Opens the samples. ConfigErrors name the location in the configuration file. `progress` and
 // `columns` are those of data::OpenOptions.
 std::unique_ptr<data::Dataset> open_data(const Config& config, data::Part part,
                                          const std::function<void(std::string_view)>& progress = {},
                                          const data::TableColumns& columns = {});
 // Returns the description of these samples as the network's input.
 model::ModelInput model_input(const data::SampleSpec& spec);
-// Builds the network and checks that optimizer.group matches it. ConfigErrors name the place in the
-// configuration file.
+// Builds the network and checks that optimizer.group matches it. ConfigErrors name the location in
+// the configuration file.
 model::Graph build_network(const Config& config, const data::SampleSpec& spec);
 
 }  // namespace trireme::train

@@ -17,14 +17,14 @@ std::vector<std::string> metric_names();
 // Returns the metric that compares evaluations of a run: train.early_stopping.monitor or, if that
 // is unset, "accuracy" for classification and "loss" for regression and language models.
 std::string best_metric(const RunConfig& config, const Predictions& predictions);
-// Throws ConfigError, with the place in the configuration file, if this metric is not measured for
-// such predictions.
+// Throws ConfigError, with the location in the configuration file, if this metric is not measured
+// for such predictions.
 void check_best_metric(const Config& config, const Predictions& predictions);
 
 std::optional<double> value_of(const std::string& metric, const EvaluationMetrics& metrics);
 // Returns the value or its negative, so that higher is better.
 double signed_score(const std::string& metric, double value);
-// Returns the score of an evaluation, higher is better. Returns nothing, which compares below every
+// Returns the score of an evaluation, higher is better. Returns nullopt, which compares below every
 // score, if the metric was not measured or is not finite, or if it is 0 and the loss is not finite.
 std::optional<double> score_of(const std::string& metric, const EvaluationMetrics& metrics);
 

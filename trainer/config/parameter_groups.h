@@ -10,7 +10,7 @@
 
 namespace trireme::train {
 
-// Finds the group of a parameter by its name. `config` must outlive it.
+// Finds the group of a parameter by its name. `config` must outlive this object.
 class ParameterGroups {
  public:
   // Throws ConfigError if a pattern is not a valid regular expression.

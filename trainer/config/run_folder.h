@@ -32,7 +32,7 @@ struct RunFolder {
   void prepare() const;
 };
 
-// Returns the run of a path, which may be its folder, a checkpoint in it, `best` or `latest`.
+// Returns the run that a path belongs to: its folder, a checkpoint in it, `best` or `latest`.
 // Throws ConfigError if the path does not exist or does not belong to a run.
 RunFolder find_run(const std::filesystem::path& path);
 

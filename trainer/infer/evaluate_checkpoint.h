@@ -18,16 +18,15 @@ struct CheckpointEvaluation {
   CheckpointState state;
   std::vector<std::string> output_names;  // see data::output_names
   // Differences between the samples of `config` and those on which the checkpoint's run was
-  // evaluated, as far as known (see changes()). Only on rank 0.
+  // evaluated, as far as they are known (see changes()). Only on rank 0.
   std::vector<std::string> data_changes = {};
 };
 
-// Evaluates a saved model and returns its metrics. All ranks must call it together.
-// `path` is a checkpoint, or the folder of a run for its newest valid checkpoint.
-// `trained_on` must be set if the data of `config` is not that of the run; see
-// data::with_training_classes. `with_details` adds scores of classes or outputs. `columns` are
-// those of the table that the run was trained on; see data::OpenOptions. Throws ConfigError if the
-// checkpoint belongs to another network.
+// Evaluates a saved model and returns its metrics. All ranks must call it together. `path` is a
+// checkpoint, or the folder of a run for its newest valid checkpoint. `trained_on` must be set if
+// the data of `config` is not that of the run; see data::with_training_classes. `with_details` adds
+// scores of classes or outputs. `columns` are those of the table that the run was trained on; see
+// data::OpenOptions. Throws ConfigError if the checkpoint belongs to a different network.
 CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicator& communicator,
                                          const std::string& path,
                                          const std::optional<SampleInfo>& trained_on = {},

@@ -21,7 +21,7 @@ class TrainedModel {
  public:
   // Loads a model for batches of `rows` samples of the format `samples`. `path` and `warn` are
   // passed to find_for_inference. Throws what find_for_inference throws, and ConfigError if the
-  // checkpoint belongs to another network.
+  // checkpoint belongs to a different network.
   TrainedModel(const Config& config, ops::Backend& backend, const data::SampleSpec& samples,
                const std::string& path, int64_t rows, BatchNormMode norms, const Warn& warn);
 

@@ -1,5 +1,6 @@
 // Converts between steps, epochs and positions in the training samples. An epoch is a pass over the
-// training samples and does not depend on the batch, so a run may be resumed with another batch.
+// training samples and does not depend on the batch size, so a run may be resumed with a different
+// one.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ class Epochs {
   // Returns the number of steps from `from` until `epochs` epochs are completed, or 0 if they
   // already are.
   int64_t steps_until(SamplePosition from, int64_t epochs) const;
-  // Returns the number of steps with this batch from the beginning of a run to the position. May be
-  // fractional if earlier steps had another batch.
+  // Returns the number of steps with this batch size from the beginning of a run to the position.
+  // May be fractional if earlier steps had a different batch size.
   double in_steps(SamplePosition position) const;
   // Returns the number of completed epochs, plus the fraction of the current one.
   double in_epochs(SamplePosition position) const;

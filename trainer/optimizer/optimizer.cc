@@ -154,12 +154,13 @@ void Optimizer::plan_update(const RunConfig& config, const model::Parameters& pa
   if (ops::is_layer_wise(update.rule)) {
     ratios = array_spec(DType::kF32, std::ssize(update.ranges));
     trust_ratios_ = device_.allocate(ratios.bytes());
-    ratios_plan_ = backend.plan(ops::TrustRatios{update.rule, update.ranges, update.max_norm},
-                                with_slots({array, array, squares, scale, metrics_spec(), state_spec(), ratios}));
+    ratios_plan_ = backend.plan(
+        ops::TrustRatios{update.rule, update.ranges, update.max_norm},
+        with_slots({array, array, squares, scale, metrics_spec(), state_spec(), ratios}));
   }
   update_plan_ =
-      backend.plan(update, with_slots({array, array, squares, scale, metrics_spec(), state_spec(), low, ratios,
-                                       uses_ema(optimizer) ? array : ops::absent()}));
+      backend.plan(update, with_slots({array, array, squares, scale, metrics_spec(), state_spec(),
+                                       low, ratios, uses_ema(optimizer) ? array : ops::absent()}));
 }
 
 void Optimizer::encode_loss_scaling(Stream& stream, ops::StepState* state) const {
@@ -179,7 +180,8 @@ void Optimizer::encode(Stream& stream, const model::ModelArrays& model, void* av
   squares_plan_->encode(stream, squares_args, scratch_.data());
   void* const ratios = trust_ratios_.data();
   if (ratios_plan_) {
-    encode_with_slots(*ratios_plan_, stream, {values, gradients, squares, scale, metrics, state, ratios});
+    encode_with_slots(*ratios_plan_, stream,
+                      {values, gradients, squares, scale, metrics, state, ratios});
   }
   encode_with_slots(
       *update_plan_, stream,

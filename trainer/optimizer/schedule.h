@@ -13,7 +13,7 @@ class Schedule {
   // `total_steps` is the step at which cosine, polynomial and one_cycle end.
   Schedule(const ScheduleConfig& config, int64_t steps_per_epoch, double total_steps);
 
-  // Returns the learning rate of the update after `step` updates with the current batch (see
+  // Returns the learning rate of the update after `step` updates with the current batch size (see
   // Epochs::in_steps).
   double at(double step) const;
   int64_t warmup_steps() const { return warmup_steps_; }

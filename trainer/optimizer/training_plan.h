@@ -13,15 +13,15 @@ namespace trireme::train {
 class TrainingPlan {
  public:
   // Plans a run with epochs of `samples` samples that has done `step` updates and is at the
-  // position `from`. It continues with the configured batch, which may differ from that of earlier
-  // steps.
+  // position `from`. It continues with the configured batch size, which may differ from that of
+  // earlier steps.
   TrainingPlan(const RunConfig& run, int64_t samples, int64_t step, SamplePosition from);
 
   int64_t steps_per_epoch() const { return epochs_.steps(); }
   // Returns the number of updates at the end of the run, including those before `step`.
   int64_t total_steps() const { return total_steps_; }
-  // Returns the learning rate of the update that begins at this position. It is that of a run with
-  // the same configuration and batch from the first sample on.
+  // Returns the learning rate of the update that begins at this position. It is the same as in a
+  // run that has used this configuration and batch size from the first sample on.
   double learning_rate(SamplePosition at) const { return schedule_.at(epochs_.in_steps(at)); }
 
  private:

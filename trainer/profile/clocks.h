@@ -22,8 +22,8 @@ struct ClockExchange {
 };
 
 // Returns the offset of `other` from `reference`, given the times of the same all-gathers on both.
-// No rank finishes an all-gather before another has begun it, so each bounds the offset on both
-// sides.
+// No rank finishes an all-gather before all ranks have begun it, so each one bounds the offset from
+// both sides.
 ClockOffset clock_offset(std::span<const ClockExchange> reference,
                          std::span<const ClockExchange> other);
 

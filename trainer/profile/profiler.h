@@ -43,14 +43,15 @@ class Profiler {
   void done(int64_t step, const StepTimeline& timeline);
 
   // Gathers the events of all ranks, measures the peaks and writes the files. Must be called after
-  // the results of all steps.
+  // done() for all steps of the window.
   struct Outcome {
     std::string table;    // on rank 0
     std::string problem;  // why a file could not be written; empty if all were
   };
   Outcome close();
 
-  // Returns, at the end of a run, why nothing was profiled, for messages; empty if something was.
+  // Returns why the run has profiled no steps, for messages; empty if it has. Call at the end of a
+  // run.
   std::string why_nothing() const;
 
  private:

@@ -1,4 +1,4 @@
-// The configuration as a flat list of values, by which TensorBoard can sort and compare runs.
+// The configuration as a flat list of values, which TensorBoard uses to sort and compare runs.
 #pragma once
 
 #include <map>

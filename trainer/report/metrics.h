@@ -55,7 +55,7 @@ struct StepRecord {
   double forward_ms = 0;
   double backward_ms = 0;
   double update_ms = 0;
-  double comm_ms = 0;         // of all allreduces, overlapped with computation or exposed
+  double comm_ms = 0;         // of all all-reduces, overlapped with computation or exposed
   int64_t samples_total = 0;  // trained on since this process started
   std::optional<uint64_t> parameter_checksum;
   std::optional<float> loss_scale;     // after the step; set with FP16 only
@@ -80,11 +80,11 @@ struct CheckpointRecord {
   std::string path = {};
   bool best = false;
   double seconds = 0;
-  double stall_seconds = 0;  // for which training was blocked
+  double stall_seconds = 0;  // during which training was blocked
 };
 
-// The lag of each rank: the mean time per step that the other ranks waited in allreduces beyond the
-// rank's own waiting time.
+// The lag of each rank: the mean time per step that the other ranks waited in all-reduces, minus
+// the time that this rank waited itself; at least 0.
 struct RanksRecord {
   int64_t step = 0;
   std::vector<double> lag_ms;  // by rank
@@ -102,7 +102,7 @@ struct LossSpikeRecord {
   int64_t epoch = 0;
   double train_loss = 0;
   double mean_before = 0;  // of the loss of the preceding steps
-  double stddevs = 0;      // by which the loss exceeds that mean
+  double stddevs = 0;      // number of standard deviations above that mean
 };
 
 // All parameters and their gradients, in canonical layout, for histograms.
@@ -115,7 +115,7 @@ struct HistogramsRecord {
   int64_t step = 0;
   int64_t epoch = 0;  // epochs completed
   std::vector<Tensor> tensors;
-  double stall_seconds = 0;  // for which the copy blocked training
+  double stall_seconds = 0;  // during which the copy blocked training
 };
 
 // Training images as the network receives them, after augmentation.

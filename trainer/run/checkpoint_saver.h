@@ -32,15 +32,15 @@ class CheckpointSaver {
   void update_best(const Evaluation& result);
   bool is_best() const { return best_at_ == state_.step; }
 
-  // Starts a save, unless one is in progress; the new one is then skipped. `wait` blocks until it
-  // has ended, for tests.
+  // Starts a save, or reports that it was skipped if another one is in progress. If `wait` is set,
+  // blocks until the save has ended; for tests.
   void save(bool wait);
   // Handles the outcome of a save that has ended. Must be called between steps.
   void poll();
   // Waits for a save in progress and saves the final state. Throws Error if that fails or the disk
   // hangs, or if an earlier save failed with checkpoint.on_error STOP.
   void save_final();
-  // Returns whether a save has failed for which the run must stop.
+  // Returns whether a save has failed with checkpoint.on_error STOP, so that the run must stop.
   bool failed() const { return failure_.has_value(); }
 
  private:
@@ -61,9 +61,9 @@ class CheckpointSaver {
   // Only on rank 0:
   std::unique_ptr<CheckpointWriter> writer_;
   int64_t saved_at_ = -1;
-  std::filesystem::path newest_;  // complete checkpoint of this run
-  std::string problem_;           // with `latest` or `best`, for which a warning has been printed
-  std::optional<std::string> failure_;  // for which the run must stop
+  std::filesystem::path newest_;        // complete checkpoint of this run
+  std::string problem_;                 // with `latest` or `best`, already reported as a warning
+  std::optional<std::string> failure_;  // why the run must stop
 };
 
 }  // namespace trireme::train

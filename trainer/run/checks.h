@@ -16,10 +16,10 @@ namespace trireme::train {
 // Detects losses that are far above those of the steps before.
 class LossSpikes {
  public:
-  static constexpr size_t kWindow = 100;  // steps a loss is compared with; reports none before
+  static constexpr size_t kWindow = 100;  // preceding steps that a loss is compared with
 
   // A spike is a loss more than `stddevs` standard deviations above the mean of the window. 0
-  // disables detection.
+  // disables detection. No spikes are reported before the window is full.
   explicit LossSpikes(double stddevs) : stddevs_(stddevs) {}
 
   struct Spike {
@@ -37,7 +37,7 @@ class LossSpikes {
 
 class Checks {
  public:
-  // All arguments must outlive it.
+  // All arguments must outlive this object.
   Checks(const CheckConfig& config, comm::Communicator& communicator, Step& step)
       : config_(config), communicator_(communicator), step_(step) {}
 
@@ -55,8 +55,8 @@ class Checks {
     return compares() && steps % config_.parameter_checksum_every_steps() == 0;
   }
   // Returns the checksum of the parameters. Throws AgreedError, naming ranks and parameters, unless
-  // all ranks hold the same parameters and optimizer state and, if the running statistics have just
-  // been `averaged`, the same running statistics. No step may be in flight. Collective.
+  // all ranks hold the same parameters and optimizer state. Also compares the running statistics if
+  // they have just been `averaged` over the ranks. No step may be in flight. Collective.
   uint64_t compare_ranks(int64_t steps, bool averaged) const;
 
  private:

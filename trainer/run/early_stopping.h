@@ -13,7 +13,7 @@ namespace trireme::train {
 class EarlyStopping {
  public:
   // Keeps its counts in `state`, which is the same on all ranks and saved in checkpoints. All
-  // arguments must outlive it.
+  // arguments must outlive this object.
   EarlyStopping(const TrainConfig& config, comm::Communicator& communicator,
                 CheckpointState& state);
 

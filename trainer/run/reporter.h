@@ -31,7 +31,7 @@ struct Ending {
 
 // A step that has been launched and may not have a result yet.
 struct LaunchedStep {
-  data::Batch batch;  // its memory is invalid: it has been reused
+  data::Batch batch;  // its memory has been reused: only the other fields are valid
   double learning_rate = 0;
   double data_wait = 0;  // seconds
 };
@@ -54,7 +54,7 @@ class Reporter {
   void resume_changes(const FoundCheckpoint& resumed, const std::vector<std::string>& changes);
   // Reports the table of a profile.
   void profile_table(const std::string& table);
-  // Starts measuring the next step from now on, without the time since the last step.
+  // Excludes the time since the last step from the measurement of the next one.
   void restart_step_time();
   // Reports a step, after which `step` updates are done.
   void step(int64_t step, const LaunchedStep& launched, const StepResult& result,
@@ -65,8 +65,8 @@ class Reporter {
   void samples_skipped(int64_t samples, const std::vector<std::string>& reasons);
   void loss_spike(int64_t step, int64_t epoch, double loss, const LossSpikes::Spike& spike);
   void evaluated(const CheckpointState& state, const Evaluation& evaluation);
-  // Sets the evaluation of the best checkpoint, at the end of the run, for the summary. Writes no
-  // record, since there is one already.
+  // Sets the evaluation that the summary shows to that of the best checkpoint, at the end of the
+  // run. Writes no record, since the evaluation has one already.
   void evaluated_best(int64_t step, int64_t epoch, const Evaluation& evaluation);
   void epoch_done(const CheckpointState& state);
   void samples(SamplesRecord record);
@@ -135,7 +135,7 @@ class Reporter {
   int64_t evaluated_step_ = 0;                    // of evaluation_
   int64_t best_epoch_ = -1;                       // of evaluation_ if it is the best, otherwise -1
   std::optional<Evaluation> unshown_;             // not on a progress line yet
-  // Set once a save has waited for metrics.jsonl in vain. Later saves do not wait.
+  // Set once a save has timed out waiting for metrics.jsonl. Later saves do not wait.
   std::shared_ptr<std::atomic<bool>> records_timed_out_ =
       std::make_shared<std::atomic<bool>>(false);
 };

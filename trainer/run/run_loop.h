@@ -38,9 +38,10 @@ class RunLoop {
   void save_final();
   // Returns whether the result of the run is its best checkpoint rather than the final state.
   bool ends_with_best() const;
-  // Evaluates the best checkpoint, which must have been loaded and is of this step and epoch.
+  // Evaluates the best checkpoint, which was saved at this step and epoch and must have been
+  // loaded.
   void evaluate_best(int64_t step, int64_t epoch);
-  // Ends the records. Returns the summary.
+  // Writes the final records and returns the summary.
   Summary end();
 
  private:

@@ -38,13 +38,13 @@ std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const Ru
                                        const RunInfo& info,
                                        const std::optional<FoundCheckpoint>& resumed);
 
-// Returns the line of a run that is already complete. `why_early` is why it was stopped early, or
-// empty.
+// Returns the line that reports that a run is already complete. `why_early` is why it was stopped
+// early, or empty.
 std::string complete_line(const RunFolder& folder, const CheckpointState& state,
                           const std::string& why_early);
 
-// Returns the last lines. `best_epoch` is the epoch of the best checkpoint, if the evaluation is of
-// that.
+// Returns the last lines. `best_epoch` is the epoch of the best checkpoint if the summary contains
+// its evaluation.
 std::vector<std::string> closing_lines(const Summary& summary, std::optional<int64_t> best_epoch);
 // Returns a line for each sink that has dropped records.
 std::vector<std::string> dropped_lines(std::span<const DropCounts::Count> counts);

@@ -13,7 +13,7 @@ namespace trireme::train {
 
 class RunSetup {
  public:
-  // Adds settings that depend on the data to `config`. All arguments must outlive this.
+  // Adds settings that depend on the data to `config`. All arguments must outlive this object.
   RunSetup(Config& config, comm::Communicator& communicator, const TrainOptions& options,
            RunStop& stop, RunParts& parts)
       : config_(config),
@@ -23,8 +23,8 @@ class RunSetup {
         parts_(parts),
         start_(config, communicator, options, parts) {}
 
-  // Creates all parts except those of start_records(). Returns false if some rank was asked to stop
-  // meanwhile, which ranks check between the stages. Throws on all ranks if it fails on any.
+  // Creates all parts except those of start_records(). Between the stages, checks whether any rank
+  // has been asked to stop, and if so, returns false. Throws on all ranks if it fails on any.
   // Collective.
   bool prepare();
 
@@ -33,7 +33,7 @@ class RunSetup {
   void start_records();
 
   // Loads the best checkpoint, if there is one, into the step's arrays. Must be called once all
-  // saves are done. Returns the position that the arrays are of. Collective.
+  // saves are done. Returns the position at which the state in the arrays was reached. Collective.
   SavedPosition load_best() { return start_.load_best(); }
 
  private:

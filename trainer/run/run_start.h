@@ -25,13 +25,13 @@ struct SavedPosition {
 
 class RunStart {
  public:
-  // All arguments must outlive it.
+  // All arguments must outlive this object.
   RunStart(const Config& config, comm::Communicator& communicator, const TrainOptions& options,
            RunParts& parts)
       : config_(config), communicator_(communicator), options_(options), parts_(parts) {}
 
   // Reads model.init_from on rank 0, unless the run resumes. The network must have been built.
-  // Throws ConfigError with the place in the configuration file.
+  // Throws ConfigError with the location in the configuration file.
   void read_initial();
   // Returns a description of what read_initial() has read, for messages, or "".
   std::string initial() const { return initial_ ? initial_->summary : ""; }
@@ -40,7 +40,8 @@ class RunStart {
   // if the run cannot resume from the checkpoint. Collective.
   void load();
   // Loads the best checkpoint of the run, at its end. Changes nothing if there is none, because no
-  // evaluation gave a finite value. Returns the position that the arrays are of. Collective.
+  // evaluation gave a finite value. Returns the position at which the state in the arrays was
+  // reached. Collective.
   SavedPosition load_best();
   // Returns whether the run resumes from a checkpoint of its own folder. Only on rank 0.
   bool resumes_own_checkpoint() const;

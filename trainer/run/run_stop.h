@@ -10,7 +10,8 @@ namespace trireme::train {
 
 class RunStop {
  public:
-  // `signals` may be null: this rank then never asks to stop. Both arguments must outlive it.
+  // `signals` may be null: this rank then never asks to stop. Both arguments must outlive this
+  // object.
   RunStop(comm::Communicator& communicator, StopSignals* signals);
   ~RunStop();
   RunStop(const RunStop&) = delete;
@@ -21,7 +22,7 @@ class RunStop {
 
   // Returns whether a signal has asked this rank to stop.
   bool requested() const { return signals_ && signals_->requested(); }
-  // Stops if a signal has asked any rank to. Returns stopped(). Collective.
+  // Stops if any rank has received a signal. Returns stopped(). Collective.
   bool agree();
   // Stops. All ranks must call it at the same point of the run.
   void stop();

@@ -16,7 +16,7 @@ namespace trireme::train {
 
 class StepResults {
  public:
-  // See LossSpikes for `spike_stddevs`. All arguments must outlive it.
+  // See LossSpikes for `spike_stddevs`. All arguments must outlive this object.
   StepResults(double spike_stddevs, comm::Communicator& communicator, RunStop& stop,
               RunParts& parts)
       : communicator_(communicator), stop_(stop), parts_(parts), loss_spikes_(spike_stddevs) {}

@@ -19,14 +19,16 @@ class StopSignals {
   // Starts handling the signals. `grace` is the number of seconds after the first of them at which
   // the process exits with code 75, no matter what it is doing. 0 disables the deadline.
   explicit StopSignals(double grace = 0);
-  // Ignores the signals from then on: the process is about to exit, with its exit code decided.
+  // Ignores the signals from then on, since the process is about to exit and its exit code is
+  // decided.
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
   bool requested() const { return signal() != 0; }
   int signal() const;  // the first signal that was received, or 0
-  // Requests a stop because another rank was asked to. Starts the grace period of this rank, too.
+  // Requests a stop because another rank has received a signal. Starts the grace period of this
+  // rank, too.
   void request_by_peer();
 
   // Sets the function that is called, on a separate thread, at the deadline, just before the

@@ -18,7 +18,7 @@ class TensorBoardMedia {
   // Upper limit of the fraction of time for which training waits for copies.
   static constexpr double kMaxTimeFraction = 0.003;
 
-  // All arguments must outlive it.
+  // All arguments must outlive this object.
   TensorBoardMedia(const MetricsConfig& config, const data::Dataset& training, Step& step,
                    Reporter& reporter);
 

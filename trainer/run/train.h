@@ -1,4 +1,4 @@
-// Runs a training from its configuration to its end, with evaluations, checkpoints and records.
+// Trains a model as configured, with evaluations, checkpoints and records.
 #pragma once
 
 #include <optional>
@@ -19,7 +19,7 @@ struct TrainOptions {
   // folder of checkpoints or a run; a path into another run is an error if the run's folder has
   // checkpoints.
   std::string resume = "auto";
-  // Resume even if the data differs from that of the checkpoint.
+  // Resumes even if the data differs from that of the checkpoint.
   bool accept_data_change = false;
   // Requests to stop; null if there are none. Must outlive the run.
   StopSignals* stop = nullptr;
@@ -32,7 +32,7 @@ struct TrainOptions {
 };
 
 struct TrainResult {
-  ExitCode code = ExitCode::kDone;  // or kResumable if it was stopped by a signal and saved
+  ExitCode code = ExitCode::kDone;  // or kResumable if a signal stopped it and it was saved
   std::string run_dir;
   Summary summary;
 };

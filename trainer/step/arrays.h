@@ -16,7 +16,7 @@ class StepArrays {
  public:
   // Allocates the arrays, including averages of the parameters if `averages` (optimizer.ema).
   // Values are undefined until initialize() or a checkpoint sets them. Both references must outlive
-  // this.
+  // this object.
   StepArrays(const model::Parameters& parameters, ops::Backend& backend, size_t activation_bytes,
              bool averages);
 

@@ -14,7 +14,7 @@ namespace trireme::train {
 
 class Conversion {
  public:
-  // The backend must outlive it, and it must outlive the work that it has queued.
+  // The backend must outlive this object, which must outlive the work that it has queued.
   Conversion(ops::Backend& backend, DType from, DType to)
       : backend_(backend), from_(from), to_(to) {}
 

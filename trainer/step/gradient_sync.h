@@ -23,8 +23,8 @@ namespace trireme::train {
 class GradientSync {
  public:
   // `communicator` sums the device's memory; `compute` is the stream of the backward pass. `slots`
-  // is the number of steps whose times are stored separately. All arguments must outlive this, and
-  // all ranks must construct and destroy it together.
+  // is the number of steps whose times are stored separately. All arguments must outlive this
+  // object, which all ranks must construct and destroy together.
   GradientSync(const BucketConfig& config, comm::Communicator& communicator, ops::Backend& backend,
                const model::Parameters& parameters, Stream& compute, int slots);
 

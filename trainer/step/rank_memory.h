@@ -28,8 +28,8 @@ struct RankMemory {
   size_t of(Cause cause) const;  // bytes of the parts with this cause
 };
 
-// Returns a lower bound computed from shapes alone. Throws ConfigError, with the place in the
-// configuration file, if shapes are too large to compute with.
+// Returns a lower bound computed from shapes alone. Throws ConfigError, with the location in the
+// configuration file, if the sizes exceed any possible memory.
 RankMemory min_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
                       DeviceKind kind);
 // Returns the memory of a compiled network, with room for `batches` full batches.
@@ -44,7 +44,7 @@ struct MemoryBudget {
 };
 MemoryBudget memory_budget_of(Device& device);
 
-// Throws ConfigError, which says what to change, if `ranks` ranks that share the budget need more.
+// Throws a ConfigError that says what to change if `ranks` ranks that share the budget need more.
 void require_fits(const Config& config, const RankMemory& memory, const MemoryBudget& budget,
                   int ranks);
 

@@ -24,8 +24,8 @@ struct SampleSize {
   int64_t labels = 1;  // T for tokens, 1 otherwise
 };
 
-// One of the slots that steps alternate between. Addresses never change, so that a recording of the
-// step can be replayed.
+// One of the slots that consecutive steps use in turn. Addresses never change, so that a recording
+// of the step can be replayed.
 struct StepSlot {
   // Copied from the host to the device before the step, followed by a StepState for each pass.
   struct Header {

@@ -56,7 +56,7 @@ class Step {
   // Starts or ends profiling: the results of profiled steps have timelines. Must be called after
   // finish(). On a GPU profiled steps are queued eagerly instead of replayed from a recording.
   void profile(bool on);
-  // Returns what measures profiled steps, or null if steps are not profiled.
+  // Returns the probe that measures profiled steps, or null if steps are not profiled.
   const StepProbe* probe() const;
 
   // Recomputes the batch of the latest result, checks every instruction, and returns the first

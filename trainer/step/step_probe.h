@@ -52,7 +52,7 @@ class StepProbe final : public model::InstructionObserver {
   Event& start_event(int slot);
 
   const std::vector<LayerRange>& ranges() const { return ranges_; }
-  // Returns the time on the host's clock that StepTimeline::start is relative to.
+  // Returns the time, on the host's clock, that StepTimeline::start is relative to.
   Clock::time_point origin_time() const { return origin_time_; }
   // Returns the maximum error of origin_time(), in seconds.
   double uncertainty() const { return uncertainty_; }
