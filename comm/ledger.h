@@ -36,7 +36,7 @@ const char* name_of(Phase phase);
 
 // Limits of the watchdog. Times are in seconds; 0 disables a limit.
 struct WatchOptions {
-  double timeout = 300;         // how long a rank may make no progress while others wait for it
+  double timeout = 300;         // maximum time without progress while others wait for the rank
   double first_timeout = 1800;  // the same, before the first step has completed
   double checkpoint = 600;      // added to these while the rank saves a checkpoint
   double straggler = 0.5;       // warn if a rank delays the others by this fraction of a step
@@ -127,7 +127,7 @@ struct CallRecord {
 // Returns true for sends and receives, which involve two ranks of the group rather than all.
 bool is_transfer(std::string_view operation);
 
-// How fast a rank has been so far.
+// The speed of a rank so far.
 struct RankPace {
   int64_t steps = 0;
   int64_t step_ns = 0;     // total duration of the steps
@@ -145,7 +145,8 @@ class Ledger {
   // Records that this rank has entered `phase`, and clears the detail.
   void enter(Phase phase);
   void enter(Phase phase, int64_t step);
-  // Describes the phase further, for messages: "sample 4711 of epoch 2, for which worker 1 waits".
+  // Describes the phase further, for messages: "sample 4711 of epoch 2, which worker 1 has been
+  // reading for 3.2 s".
   void set_detail(std::string_view text);
   // Records that a step is done. `seconds` is its duration, including the `waiting` seconds in
   // which this rank waited for others.

@@ -123,7 +123,7 @@ struct DeviceLoad {
   double memory_used_bytes = 0;
   double memory_total_bytes = 0;
   double power_watts = 0;
-  double clock_mhz = 0;  // of the multiprocessors
+  double clock_mhz = 0;  // clock rate of the multiprocessors
   double temperature_celsius = 0;
 };
 
@@ -132,6 +132,7 @@ class Device {
   virtual ~Device() = default;
   virtual DeviceKind kind() const = 0;
   virtual std::string description() const = 0;  // human-readable: model, cores, memory
+  // Returns device memory, aligned to kDeviceAlignment. Throws DeviceError if there is not enough.
   virtual Buffer allocate(size_t bytes) = 0;
   virtual std::unique_ptr<Stream> create_stream(StreamKind kind) = 0;
   virtual std::unique_ptr<Event> create_event(EventKind kind = EventKind::kOrder) = 0;
@@ -147,7 +148,8 @@ class Device {
   virtual void fill_zero(void* to, size_t bytes, Stream& stream) = 0;
   // Records the work that `encode` queues on the stream, without running it. Work on other streams
   // is recorded too if those streams wait for an event of this stream first, and this stream waits
-  // for them in the end. Returns null if recording has no advantage on this device (CPU).
+  // for them before recording ends. Returns null if recording has no advantage on this device
+  // (CPU).
   //
   // Everything that the recorded work uses must outlive the recording. The same work should have
   // run once before. `encode` must not allocate or synchronize. An event of kind kOrder must not be

@@ -34,7 +34,7 @@ class DurableFile {
 
   void write(std::span<const std::byte> data);
   void write(const std::string& text) { write(std::as_bytes(std::span(text))); }
-  FileDigest digest() const;  // of the data written so far
+  FileDigest digest() const;  // digest of the data written so far
   // Blocks until the file is on disk, and closes it.
   void finish();
 

@@ -33,7 +33,8 @@ constexpr void philox_round(Random4& counter, std::array<uint32_t, 2>& key) {
   key[1] += 0xBB67AE85;
 }
 
-// Unrolled so that compilers can vectorize a loop over it.
+// Returns the Philox4x32-10 block of the counter. Unrolled so that compilers can vectorize a loop
+// over it.
 constexpr Random4 philox(Random4 counter, std::array<uint32_t, 2> key) {
   philox_round(counter, key);
   philox_round(counter, key);

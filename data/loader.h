@@ -73,7 +73,7 @@ struct Reading {
 struct ReadRows {
   int worker = 0;
   int64_t epoch = 0;
-  int64_t position = 0;  // of the first row in the epoch
+  int64_t position = 0;  // position of the first row in the epoch
   int64_t rows = 0;
   std::chrono::steady_clock::time_point begin;
   std::chrono::steady_clock::time_point end;
@@ -94,8 +94,8 @@ class Loader {
   ~Loader();
 
   // Starts at sample `position`, in [0, size], of `epoch` and continues through the following
-  // epochs without end. Global batches have `global_batch` samples; the last one of an epoch may be
-  // smaller. Discards batches that were loaded ahead.
+  // epochs indefinitely. Global batches have `global_batch` samples; the last one of an epoch may
+  // be smaller. Discards batches that were loaded ahead.
   void start(int64_t epoch, int64_t position);
   // Returns the next batch, which is valid until the next call of next() or start(). Blocks until
   // it is loaded. If a sample could not be read, throws the exception of the first such row,

@@ -29,6 +29,7 @@ nlohmann::json describe_cuda();
 void describe_gpus(Hosts& hosts, comm::Communicator& communicator);
 
 void print_cuda(const nlohmann::json& cuda);
+// Appends what is wrong with the GPUs of `hosts` to `findings`.
 void check_gpus(const Hosts& hosts, std::vector<Finding>& findings);
 
 }  // namespace trireme::cli

@@ -26,6 +26,7 @@ struct ConfigOptions {
   bool eager = false;
 
   void add_to(ArgumentParser app);
+  // Returns the assignments of --set, followed by those of the other options.
   std::vector<std::string> all_assignments() const;
 };
 
@@ -37,6 +38,7 @@ struct CheckpointOptions {
 
   void add_path(ArgumentParser app);
   void add_best(ArgumentParser app);
+  // Returns `path` or, with --best, the path of the best checkpoint of the run.
   std::string checkpoint() const;
 };
 

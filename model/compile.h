@@ -22,7 +22,7 @@ struct Operation {
   size_t args;
   size_t scratch_offset;  // in the activation memory
   int64_t count;          // elements that a collective sums
-  DType dtype;            // of these elements
+  DType dtype;            // dtype of these elements
   // The gradients of all elements below this index are final after the operation; -1 if it makes
   // none final.
   int64_t final_end;

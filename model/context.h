@@ -45,6 +45,7 @@ class Context {
   // Sets the memory that a port reads or writes from now on. Ignores ports that the program does
   // not have. Memory is written only through kOutput and kState.
   void bind(Port port, const void* memory);
+  // Binds kInput, kTarget and kState.
   void bind_batch(const void* inputs, const void* targets, ops::StepState* state);
 
   // Queues the forward pass. Throws Error if a port of the program is not bound.

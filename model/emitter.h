@@ -122,7 +122,7 @@ class Emitter {
  private:
   struct NodeState {
     ValueId output = kNoValue;
-    ValueId gradient = kNoValue;  // of the output, summed over its readers
+    ValueId gradient = kNoValue;  // gradient of the output, summed over its readers
     bool needs_gradient = false;  // whether the output depends on a trained parameter
     std::vector<ValueId> saved;
     std::vector<int> parameters;  // indices into Parameters

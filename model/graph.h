@@ -62,6 +62,7 @@ Graph declare_graph(const NetworkConfig& network, const ModelInput& input);
 // Returns the layers of the zoo network that `config` names. If there is no such network, throws a
 // ConfigError that suggests the most similar name.
 NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input);
+// Returns the names of the zoo networks.
 std::vector<std::string> zoo_names();
 // Defaults of a zoo network for benchmarks on synthetic data.
 struct ZooDefaults {
@@ -71,6 +72,7 @@ struct ZooDefaults {
   std::string description = {};  // one line, with the paper
   bool tokens = false;           // whether the input is tokens, with a label for each
 };
+// Throws ConfigError, as zoo_network does, if there is no network of this name.
 ZooDefaults zoo_defaults(const std::string& name);
 // Returns the default samples of a zoo network.
 ModelInput zoo_input(const std::string& name);

@@ -92,6 +92,7 @@ class Layer {
   virtual bool is_identity() const { return false; }
 };
 
+// Throws Error if the message has no kind or an invalid field; the caller adds the layer's name.
 std::unique_ptr<Layer> make_layer(const LayerConfig& config);
 
 }  // namespace trireme::model

@@ -63,11 +63,11 @@ struct Parameters {
   // The gradient array starts with kMetricCount slots for metrics. Parameters follow in the order
   // in which their gradients become final, frozen ones last.
   std::vector<Parameter> all;
-  int64_t trained_elements = 0;  // of gradients and optimizer state, including the metrics' slots
-  int64_t elements = 0;          // of the array of parameters, including frozen ones
+  int64_t trained_elements = 0;  // size of gradients and optimizer state, including metrics
+  int64_t elements = 0;          // size of the array of parameters, including frozen ones
   std::vector<RunningStatistic> running_stats;
   int64_t updated_stat_elements = 0;  // elements that training updates; frozen ones follow
-  int64_t running_stat_elements = 0;  // of the array of running statistics
+  int64_t running_stat_elements = 0;  // size of the array of running statistics
   int64_t count() const;              // values in all parameters, without padding
   int64_t trained_count() const;      // values in trained parameters, without padding
   size_t array_bytes() const { return elements * size_of(array_dtype()); }

@@ -39,7 +39,7 @@ inline constexpr size_t kPorts = 4;
 struct LayerReport {
   std::string name;
   std::string kind;
-  Shape output;  // of one sample
+  Shape output;  // shape of one sample's output
   int64_t parameters = 0;
   int64_t frozen = 0;  // number of these parameters that are frozen
   double forward_flops = 0;

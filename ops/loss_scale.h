@@ -14,7 +14,7 @@ namespace trireme::ops {
 // Stored in device memory (16 bytes); part of the optimizer state.
 struct LossScale {
   float scale = 65536;
-  int32_t good_steps = 0;  // since the last change of the scale
+  int32_t good_steps = 0;  // consecutive finite steps since the scale last changed
   int64_t skipped = 0;     // updates skipped since the start of the run
 };
 

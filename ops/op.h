@@ -25,7 +25,7 @@ T* pointer(Args args, int arg) {
   return static_cast<T*>(args[static_cast<size_t>(arg)]);
 }
 
-// The spec of an absent optional tensor, and of a workspace whose size the plan chooses.
+// Return the spec of an absent optional tensor, and of a workspace whose size the plan chooses.
 inline TensorSpec absent() { return {DType::kU8, Shape{0}, Layout::row_major()}; }
 inline TensorSpec unsized_workspace() { return {DType::kU8, Shape{0}, Layout::any()}; }
 inline bool is_absent(const TensorSpec& spec) {

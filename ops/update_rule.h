@@ -257,7 +257,7 @@ struct Lamb {
 };
 
 using UpdateRule = std::variant<Sgd, SgdMomentum, Adam, Lion, Lars, Lamb>;
-constexpr int kMaxSlots = 2;  // of any rule
+constexpr int kMaxSlots = 2;  // maximum number of slots of a rule
 
 template <class Rule>
 constexpr bool kLayerWise = requires {

@@ -12,7 +12,7 @@ namespace trireme::comm::mpi {
 struct Peer {
   int rank = 0;
   pid_t pid = 0;
-  uint64_t pid_namespace = 0;  // in which the pid is valid
+  uint64_t pid_namespace = 0;  // the PID namespace in which `pid` is valid
 };
 Peer this_peer(int rank);
 

@@ -14,7 +14,7 @@ namespace trireme::comm {
 // The state of another host, combined from what all ranks of this host know.
 struct HostView {
   int64_t heard = 0;   // when its latest message arrived
-  int64_t closed = 0;  // since when all connections to it are closed; 0 if one is open
+  int64_t closed = 0;  // when the last connection to it was closed; 0 if one is open
 };
 
 // The state of all ranks as this rank knows it. Times are CLOCK_MONOTONIC of this host, in
@@ -54,8 +54,8 @@ struct Diagnosis {
 inline constexpr int64_t kFailureDelay = 200'000'000;
 // Delay for a failure with caused_by_peer, in which the original failure may become visible.
 inline constexpr int64_t kPeerFailureDelay = 1'500'000'000;
-// How long a contradiction, such as different collectives with the same number, must last before it
-// counts.
+// Time for which a contradiction, such as different collectives with the same number, must last
+// before it counts.
 inline constexpr int64_t kConfirmDelay = 500'000'000;
 
 // Returns what is wrong, or nullopt if all ranks make progress or may still do so in time.

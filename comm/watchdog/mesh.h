@@ -17,7 +17,7 @@ using Secret = std::array<std::byte, 64>;
 
 struct MeshPeer {
   int rank = 0;
-  std::vector<Address> addresses;  // where to connect to; empty if the peer connects to this rank
+  std::vector<Address> addresses;  // empty if the peer connects to this rank
   // Results:
   Socket socket = {};        // null if the connection failed
   std::string failure = {};  // the reason

@@ -10,7 +10,7 @@
 namespace trireme::comm {
 
 struct ProcessStat {
-  std::array<char, 16> name = {};  // of the program, truncated by the kernel
+  std::array<char, 16> name = {};  // name of the program, truncated by the kernel
   char state = 0;                  // R, S, D, T, Z, ...
   pid_t parent = 0;
   uint64_t started = 0;  // clock ticks since the machine started

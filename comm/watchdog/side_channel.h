@@ -29,7 +29,7 @@ class SideChannel {
   SideChannel(const SideChannel&) = delete;
   SideChannel& operator=(const SideChannel&) = delete;
 
-  // How a connection ended.
+  // The way in which a connection ended.
   enum class End {
     kNone,     // it is open
     kClosed,   // the peer's process has ended or has closed it

@@ -1,5 +1,5 @@
-// Files by which the ranks of a host see each other during startup, before MPI connects them. A
-// marker is a symbolic link in shared memory, because links are created atomically; its target
+// Files with which the ranks of a host detect each other during startup, before MPI connects them.
+// A marker is a symbolic link in shared memory, because links are created atomically; its target
 // identifies the process of the rank.
 #pragma once
 

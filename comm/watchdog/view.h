@@ -59,7 +59,7 @@ struct RankView {
 RankView read_record(const LedgerRecord& record, int64_t now);
 
 // The beginning of all messages about ranks that call different collectives. A
-// LedgerRecord::failure that begins with it names all ranks concerned.
+// LedgerRecord::failure that begins with it names all ranks involved.
 inline constexpr std::string_view kMismatch = "mismatched collectives";
 
 // Returns e.g. "all-reduce #4182, bucket 2 (layer3.0.conv1 ... layer3.2.bn3)" or "broadcast #7 of

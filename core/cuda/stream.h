@@ -46,7 +46,7 @@ class CudaEvent final : public Event {
   std::shared_ptr<HostTasks> tasks_;
   EventHandle handle_;
   bool recorded_ = false;
-  uint64_t ticket_ = 0;  // of the most recent work before the event
+  uint64_t ticket_ = 0;  // ticket of the most recent work before the event
 };
 
 class CudaStream final : public Stream {

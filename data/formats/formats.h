@@ -25,7 +25,7 @@ namespace trireme::data {
 // Formats that are read into memory.
 Samples read_idx(const DataConfig& config, Part part);
 Samples read_cifar(const DataConfig& config, Part part);
-// For `trained` see OpenOptions::columns.
+// See OpenOptions::columns for `trained`.
 Samples read_csv(const DataConfig& config, Part part, const TableColumns& trained);
 struct Features {
   std::vector<uint8_t> rows;     // inputs of the network
@@ -46,7 +46,7 @@ std::unique_ptr<Records> open_webdataset(const DataConfig& config, Part part,
 // Formats whose files are memory-mapped.
 std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part);
 std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part, uint64_t seed);
-// Read into memory. Applies data.holdout itself.
+// Reads the text into memory. Applies data.holdout itself.
 std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part, uint64_t seed);
 
 // Synthetic samples, which are computed when they are read.

@@ -8,8 +8,8 @@
 
 namespace trireme::data {
 
-// Where the label of a sample comes from: the text of its ".cls" member or, if `json_field` is set,
-// a field of its ".json" member. Dots select nested fields: "meta.label".
+// The source of a sample's label: the text of its ".cls" member or, if `json_field` is set, a field
+// of its ".json" member. Dots select nested fields: "meta.label".
 struct LabelSource {
   std::string json_field;
 

@@ -19,7 +19,7 @@ std::string describe_position(const Reading& reading);
 // Each thread has its own reader.
 class UnitReader {
  public:
-  // The arguments must outlive the reader. For `worker` see Reading; if it is -1, the reader calls
+  // The arguments must outlive the reader. See Reading for `worker`; if it is -1, the reader calls
   // options.progress before it reads a sample. If `drop` becomes true, read() returns early.
   UnitReader(const Dataset& dataset, const LoaderOptions& options, int worker, WorkerStatus& status,
              const std::atomic<bool>& drop);

@@ -26,7 +26,7 @@ class alignas(64) WorkerStatus {
   void end() { batch_.store(-1, std::memory_order_relaxed); }
 
   bool is_reading() const { return batch_.load(std::memory_order_relaxed) >= 0; }
-  // For `worker` see Reading.
+  // Returns what is being read. See Reading for `worker`.
   Reading reading(int worker, const Dataset& dataset) const {
     Reading reading;
     reading.worker = worker;

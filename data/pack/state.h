@@ -37,6 +37,7 @@ std::optional<PackState> read_pack_state(const std::string& path);
 // ConfigError naming the first difference if the state has a different plan.
 PackState load_pack_state(const std::string& path, const std::string& folder,
                           const std::string& plan);
+// Replaces the file atomically. Throws Error if it cannot be written.
 void save_pack_state(const PackState& state, const std::string& path);
 
 }  // namespace trireme::data

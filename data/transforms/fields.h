@@ -15,16 +15,16 @@ namespace trireme::data {
 
 using Extents = google::protobuf::RepeatedField<int32_t>;
 
-// One number for both sides, or height and width, each in [1, 65535]. Required.
+// Requires one number for both sides, or height and width, each in [1, 65535].
 ImageSize checked_size(const Extents& size, const std::string& path);
-// In [min, max].
+// Require a value in [min, max].
 float checked_number(float value, float min, float max, const std::string& path);
 int checked_integer(int32_t value, int min, int max, const std::string& path);
-// In [0, 1].
+// Requires a value in [0, 1].
 float checked_probability(float probability, const std::string& path);
-// In [0, 255].
+// Requires a value in [0, 255].
 uint8_t checked_fill(int32_t fill, const std::string& path);
-// In [0, 65535].
+// Requires a value in [0, 65535].
 int checked_padding(int32_t padding, const std::string& path);
 struct Range {
   float min = 0;

@@ -73,7 +73,7 @@ class Importer {
     LayerConfig config;
     size_t node;                   // the node that computes the output
     std::vector<int> inputs;       // indices of layers, or LayerValue::kInput
-    std::optional<Shape> shape;    // of the output, if the file determines it
+    std::optional<Shape> shape;    // shape of the output, if the file determines it
     bool bias_may_follow = false;  // a later operator may add the bias, which is zero until then
   };
   struct Function {

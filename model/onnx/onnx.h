@@ -26,8 +26,8 @@ struct OnnxExportOptions {
   // The model normalizes its input, which is a sample as stored (for images, f32 [N, C, H, W] with
   // pixels from 0 to 255). If false, the caller of the model must normalize.
   bool normalize = true;
-  // With `normalize`: the factor from the input to a sample as stored. 255 if the input has pixels
-  // from 0 to 1.
+  // Used if `normalize` is set: the factor from the input to a sample as stored. 255 if the input
+  // has pixels from 0 to 1.
   float input_unit = 1;
   // Marks the input as an image in its type.
   bool image = false;
@@ -48,7 +48,7 @@ std::string to_onnx(const ModelConfig& model, const ModelInput& input, const Wei
 struct OnnxModel {
   NetworkConfig network;  // with softmax_cross_entropy as its last layer
   Weights weights;        // by the names of the network's layers
-  Shape input;            // of one sample; dynamic dimensions are 0
+  Shape input;            // shape of one sample; dynamic dimensions are 0
   int64_t outputs = 0;    // number of logits; 0 if it is dynamic
   // The normalization of samples as stored at the beginning of the model, which is not part of
   // `network`. Includes a division by 255 if the metadata declares an input from 0 to 1.

@@ -18,8 +18,8 @@ struct Convolution {
   ConvolutionPass pass = ConvolutionPass::kForward;
   Conv2dGeometry geometry = {};
   Shape x, weight, y;
-  DType in = DType::kF32;          // of both inputs
-  DType out = DType::kF32;         // of the output
+  DType in = DType::kF32;          // dtype of both inputs
+  DType out = DType::kF32;         // dtype of the output
   std::optional<DType> bias = {};  // added in a forward pass
   bool relu = false;               // applied at the end of a forward pass
   bool tf32 = false;               // f32 may be rounded to TF32

@@ -35,8 +35,8 @@ struct MatrixProduct {
   int64_t rows = 0, columns = 0, inner = 0;
   bool a_transposed = false;  // a is stored as [inner, rows]
   bool b_transposed = false;  // b is stored as [columns, inner]
-  DType in = DType::kF32;     // of a and b
-  DType out = DType::kF32;    // of c and the bias
+  DType in = DType::kF32;     // dtype of a and b
+  DType out = DType::kF32;    // dtype of c and the bias
   bool bias = false;          // [columns], added to each row
   bool relu = false;          // applied to the result
   bool tf32 = false;          // f32 may be rounded to TF32

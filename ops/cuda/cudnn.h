@@ -22,7 +22,7 @@ class Cudnn {
  public:
   // Creates a handle for the current device.
   explicit Cudnn(std::shared_ptr<const trireme::cuda::Library> library);
-  // For a device that is not present, described by the JSON of
+  // Creates a handle for a device that is not present, described by the JSON of
   // CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION: algorithms can be listed and built, but not run.
   Cudnn(std::shared_ptr<const trireme::cuda::Library> library, const std::string& absent_device);
   Cudnn(const Cudnn&) = delete;

@@ -30,7 +30,8 @@ struct Matrices {
 
   __host__ __device__ unsigned row_tiles() const { return tiles(rows, tile_rows); }
   __host__ __device__ unsigned column_tiles() const { return tiles(columns, tile_columns); }
-  // Distance between columns of a tile; odd, so that all banks of shared memory are used.
+  // Returns the distance between columns of a tile; odd, so that all banks of shared memory are
+  // used.
   __host__ __device__ int pitch() const { return tile_rows | 1; }
 
  private:

@@ -11,13 +11,13 @@ namespace trireme::train {
 struct Machine {
   std::string cpu;              // model name
   std::string instruction_set;  // the widest SIMD instructions, e.g. "AVX-512 with BF16"
-  int cores = 0;                // that this process may use (affinity)
+  int cores = 0;                // cores that this process may use (affinity)
   std::string affinity;         // the numbers of these cores, e.g. "0-3,8"
   double cpu_quota = 0;         // CPU limit of the container in cores; 0 if there is none
-  int online_cores = 0;         // of the host
+  int online_cores = 0;         // cores of the host that are online
   double load = 0;              // load average of the host over the last minute
-  int64_t memory = 0;           // of the host, in bytes
-  int64_t memory_limit = 0;     // of this process, in bytes; at most `memory`
+  int64_t memory = 0;           // memory of the host in bytes
+  int64_t memory_limit = 0;     // memory limit of this process in bytes; at most `memory`
   int64_t shared_memory = 0;    // size of /dev/shm in bytes
   int64_t shared_memory_free = 0;
   int64_t locked_memory = 0;  // limit in bytes; -1 if there is none

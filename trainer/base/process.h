@@ -16,6 +16,8 @@ int64_t resident_bytes();
 bool stdout_is_terminal();
 // Returns true if stdout is a terminal and NO_COLOR (https://no-color.org) is not set.
 bool stdout_in_color();
+// Returns the width of the terminal in characters. If stdout is not a terminal, returns $COLUMNS,
+// or 80 if that is not set.
 int terminal_columns();
 
 }  // namespace trireme::train

@@ -25,7 +25,7 @@ struct SaveOutcome {
   std::string error = {};    // why the save failed
   std::string problem = {};  // as in SavedCheckpoint
   double seconds = 0;        // from the first copy to the end
-  double stall_seconds = 0;  // during which training waited
+  double stall_seconds = 0;  // time for which training waited
 };
 
 class CheckpointWriter {

@@ -25,6 +25,7 @@ struct InitialValues {
 // ConfigError listing all other tensors that are missing, unexpected or of a different shape.
 InitialValues read_initial_values(const std::filesystem::path& path, const model::Graph& graph);
 
+// Overwrites the tensors that `initial` contains; the others are not changed.
 void load_initial_values(const InitialValues& initial, const StateArrays& state);
 
 }  // namespace trireme::train

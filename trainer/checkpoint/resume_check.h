@@ -18,7 +18,7 @@ struct ResumedRun {
   const Config& config;
   const model::Graph& graph;
   int ranks = 1;
-  int64_t samples = 0;  // of an epoch
+  int64_t samples = 0;  // number of samples of an epoch
 };
 
 // Returns a line for each change that affects the rest of the training, with the checkpoint's value

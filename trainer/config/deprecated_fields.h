@@ -26,8 +26,8 @@ std::vector<std::string> replace_deprecated_fields(google::protobuf::Message& me
                                                    const std::string& text,
                                                    const std::string& file);
 
-// The reverse: moves values back to the deprecated fields, so that a hash of the message does not
-// change when a field is renamed.
+// Moves values back to the deprecated fields, so that a hash of the message does not change when a
+// field is renamed.
 void restore_deprecated_fields(google::protobuf::Message& message);
 
 }  // namespace trireme::train

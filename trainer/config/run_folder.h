@@ -54,7 +54,7 @@ class RunLock {
   bool holds() const;
 
  private:
-  std::filesystem::path path_;  // of the lock file
+  std::filesystem::path path_;  // path of the lock file
   int file_ = -1;
   std::string problem_;
 };

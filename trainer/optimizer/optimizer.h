@@ -30,8 +30,8 @@ class Optimizer {
  public:
   Optimizer(const RunConfig& config, const model::Parameters& parameters, ops::Backend& backend);
 
-  // Queues multiplying the gradient of the loss by the loss scale, in FP16; otherwise does nothing.
-  // Call before the forward pass of each micro-batch.
+  // In FP16, queues the multiplication of the loss gradient by the loss scale. Otherwise does
+  // nothing. Call before the forward pass of each micro-batch.
   void encode_loss_scaling(Stream& stream, ops::StepState* state) const;
   // Queues gradient clipping (if configured) and the update of the parameters, of their copy in low
   // precision and of their averages (null if there are none). Nothing is updated if the loss or a

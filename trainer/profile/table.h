@@ -45,7 +45,7 @@ class CostSum {
   PhaseCost& phase(const std::string& name);
 
   int ranks_ = 0;
-  int64_t steps_ = 0;  // of all ranks
+  int64_t steps_ = 0;  // total over all ranks
   double seconds_ = 0;
   std::vector<PhaseCost> phases_;
   std::vector<LayerCost> layers_;

@@ -48,8 +48,8 @@ class TraceCollector {
   int layer_ranges_ = 0;       // number of their descriptors
   int first_bucket_ = 0;       // descriptor of bucket 0
   int loaders_ = 0;            // number of loader threads that have a track
-  std::deque<Fetch> fetches_;  // of steps that are not done yet
-  int64_t previous_end_ = 0;   // of the previous step
+  std::deque<Fetch> fetches_;  // fetches for steps that are not done yet
+  int64_t previous_end_ = 0;   // end of the previous step
 };
 
 }  // namespace trireme::train

@@ -15,8 +15,8 @@ enum TrackId : int {
   kComputeTrack,
   kCommunicationTrack,
   kUpdateTrack,
-  kCopyTrack,       // of batches to the device
-  kNextBatchTrack,  // while the host waits for the next batch
+  kCopyTrack,       // copies of batches to the device
+  kNextBatchTrack,  // times in which the host waits for the next batch
   kLoaderTracks,    // the first of the loader's threads, which have a track each
 };
 

@@ -55,13 +55,13 @@ struct StepRecord {
   double forward_ms = 0;
   double backward_ms = 0;
   double update_ms = 0;
-  double comm_ms = 0;         // of all all-reduces, overlapped with computation or exposed
+  double comm_ms = 0;         // time of all all-reduces, overlapped with computation or exposed
   int64_t samples_total = 0;  // trained on since this process started
   std::optional<uint64_t> parameter_checksum;
   std::optional<float> loss_scale;     // after the step; set with FP16 only
   int64_t skipped_steps = 0;           // updates skipped since the run began
   std::optional<int64_t> bad_records;  // skipped so far; set if more than in the previous record
-  std::optional<DeviceLoad> load;      // of this rank's GPU, since the previous record
+  std::optional<DeviceLoad> load;      // load of this rank's GPU, since the previous record
 };
 
 struct EvaluationRecord {
@@ -101,7 +101,7 @@ struct LossSpikeRecord {
   int64_t step = 0;
   int64_t epoch = 0;
   double train_loss = 0;
-  double mean_before = 0;  // of the loss of the preceding steps
+  double mean_before = 0;  // mean loss of the preceding steps
   double stddevs = 0;      // number of standard deviations above that mean
 };
 
@@ -110,7 +110,7 @@ struct HistogramsRecord {
   struct Tensor {
     std::string name;
     std::vector<float> values;
-    std::vector<float> gradients;  // of the latest step, over all ranks; empty if it is frozen
+    std::vector<float> gradients;  // gradients of the latest step, over all ranks; empty if frozen
   };
   int64_t step = 0;
   int64_t epoch = 0;  // epochs completed
@@ -121,7 +121,7 @@ struct HistogramsRecord {
 // Training images as the network receives them, after augmentation.
 struct SamplesRecord {
   int64_t step = 0;
-  TensorSpec spec;                // of one sample
+  TensorSpec spec;                // spec of one sample
   std::vector<std::byte> inputs;  // the samples, concatenated
   std::vector<std::string> labels;
 };

@@ -13,9 +13,9 @@ namespace trireme::train {
 struct Config;
 
 struct SampleInfo {
-  data::SampleSpec spec;                 // of the training samples
+  data::SampleSpec spec;                 // spec of the training samples
   std::vector<std::string> class_names;  // empty if the classes have no names
-  data::TableColumns columns;            // of the training table; its count is 0 for other data
+  data::TableColumns columns;            // columns of the training table; count 0 for other data
 };
 
 SampleInfo sample_info_of(const data::Dataset& dataset);

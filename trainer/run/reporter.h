@@ -24,7 +24,7 @@
 
 namespace trireme::train {
 
-// How a run ended; see Summary.
+// The outcome of a run; see Summary.
 struct Ending {
   std::string status, ended_by, reason = {};
 };
@@ -127,13 +127,13 @@ class Reporter {
   int64_t bad_records_ = 0;
   int64_t logged_bad_records_ = 0;
   int64_t not_finite_steps_ = 0;
-  bool warned_of_evaluation_ = false;  // that its loss is not finite
+  bool warned_of_evaluation_ = false;  // whether it has warned of a non-finite evaluation loss
   int64_t skipped_checkpoints_ = 0;
   int64_t blocking_save_ = -1;  // the step of the last save that made others be skipped
   std::weak_ptr<const MetricsEvent> histograms_;  // the last, while sinks still need it
   std::optional<Evaluation> evaluation_;          // the latest or, at the end, the best
   int64_t evaluated_step_ = 0;                    // of evaluation_
-  int64_t best_epoch_ = -1;                       // of evaluation_ if it is the best, otherwise -1
+  int64_t best_epoch_ = -1;                       // epoch of evaluation_ if it is the best, else -1
   std::optional<Evaluation> unshown_;             // not on a progress line yet
   // Set once a save has timed out waiting for metrics.jsonl. Later saves do not wait.
   std::shared_ptr<std::atomic<bool>> records_timed_out_ =

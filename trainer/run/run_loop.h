@@ -31,7 +31,7 @@ class RunLoop {
   // Returns why training was stopped early, for messages; empty if it was not.
   std::string why_early() const;
 
-  // Trains until finished() or until some rank is asked to stop. Requires that
+  // Trains until finished() or until any rank is asked to stop. Requires that
   // RunSetup::start_records() was called. This and the functions below are collective.
   void run();
   // Saves the final state. Throws Error if that fails.

@@ -35,7 +35,7 @@ class StepResults {
   void count_loss(int64_t step, const LaunchedStep& launched, const StepResult& result);
   void not_finite(int64_t step, const LaunchedStep& launched, const Checks::NotFinite& found);
 
-  // Number of steps for which reasons are gathered from all ranks, which takes time.
+  // Maximum number of steps whose reasons are gathered from all ranks, since gathering takes time.
   static constexpr int kMaxReasonQueries = 10;
 
   comm::Communicator& communicator_;

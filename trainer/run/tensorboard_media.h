@@ -15,7 +15,7 @@ namespace trireme::train {
 
 class TensorBoardMedia {
  public:
-  // Upper limit of the fraction of time for which training waits for copies.
+  // Maximum fraction of the time that training may spend waiting for copies.
   static constexpr double kMaxTimeFraction = 0.003;
 
   // All arguments must outlive this object.
@@ -41,7 +41,7 @@ class TensorBoardMedia {
   const int64_t every_epochs_;  // 0 disables histograms
   int64_t remaining_samples_;   // still to be logged
   Clock::time_point copied_at_;
-  double copy_seconds_ = 0;  // of the last copy; 0 if there was none
+  double copy_seconds_ = 0;  // duration of the last copy; 0 if there was none
 };
 
 }  // namespace trireme::train

@@ -1,4 +1,4 @@
-// How a global batch is split over ranks and micro-batches.
+// Splits a global batch over ranks and micro-batches.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace trireme::train {
 
-// The same on all ranks.
+// The split of a batch, which is the same on all ranks.
 struct BatchPlan {
   int64_t global = 0;    // samples of a full batch on all ranks together
   int64_t micro = 0;     // rows of one forward and backward pass on a rank

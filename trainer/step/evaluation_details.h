@@ -17,11 +17,11 @@ namespace trireme::train {
 
 // A misclassified sample.
 struct Mistake {
-  int64_t index = 0;  // of the sample in the dataset
+  int64_t index = 0;  // index of the sample in the dataset
   std::string where;  // Dataset::where
   int label = 0;
   int predicted = 0;       // kNoClass if the logits are not finite
-  double probability = 0;  // of the predicted class; NaN with kNoClass
+  double probability = 0;  // probability of the predicted class; NaN with kNoClass
   std::string png;         // the input before normalization, in base64; empty if it is not an image
 };
 

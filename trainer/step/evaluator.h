@@ -28,7 +28,7 @@ struct Evaluation {
   bool stopped = false;                    // interrupted, because some rank was asked to stop
   data::BadRecords bad = {};               // samples that could not be read; see data.on_bad_record
   std::vector<ClassScores> classes = {};   // by network output; empty unless ClassCounts applies
-  std::vector<OutputScores> outputs = {};  // of a regression; otherwise empty
+  std::vector<OutputScores> outputs = {};  // scores of a regression; otherwise empty
   // Set if details were requested and samples have one class each.
   std::optional<EvaluationDetails> details = {};
 };

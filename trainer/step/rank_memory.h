@@ -42,6 +42,7 @@ struct MemoryBudget {
   size_t bytes = 0;  // 0 if unknown
   std::string name;  // for messages, followed by the size: "this host has"
 };
+// Returns the memory limit of this process for the CPU, the memory of the device for a GPU.
 MemoryBudget memory_budget_of(Device& device);
 
 // Throws a ConfigError that says what to change if `ranks` ranks that share the budget need more.

@@ -47,7 +47,7 @@ class RegressionSums {
     double absolute = 0;  // sum of |error|
     double squared = 0;   // sum of error^2
     double first = 0;     // this rank's first target
-    double mean = 0;      // of target - first
+    double mean = 0;      // mean of target - first
     double spread = 0;    // sum of (target - mean target)^2
   };
   static void add(Output& output, float prediction, float target, int64_t count);

@@ -64,7 +64,7 @@ struct StepSlot {
   bool staged() const { return inputs_.data() != nullptr; }
   size_t batch_bytes() const { return inputs_.bytes() + targets_.bytes(); }
   const void* header() const { return header_.data(); }  // in device memory
-  // In host memory; valid once the step is done.
+  // Returns the results, in host memory; valid once the step is done.
   Results& results() const { return *results_.as<Results>(); }
 
   const int index;

@@ -17,8 +17,8 @@ namespace trireme::train {
 
 // Consecutive instructions of a program that belong to one layer, forward or backward.
 struct LayerRange {
-  std::string name = "input";  // of the layer; "input" if it prepares the network's input
-  std::string kind = "input";  // of the layer: "conv2d"
+  std::string name = "input";  // name of the layer; "input" if it prepares the network's input
+  std::string kind = "input";  // kind of the layer: "conv2d"
   bool forward = true;
   std::string operations = {};  // "conv2d_backward_data, conv2d_backward_weights"
   double flops = 0;             // of one pass
@@ -79,7 +79,7 @@ class StepProbe final : public model::InstructionObserver {
   std::vector<std::unique_ptr<Event>> start_events_;
   size_t steps_begun_ = 0;
   std::unique_ptr<Event> origin_;
-  Event* previous_start_ = nullptr;  // of the step that timeline() last returned
+  Event* previous_start_ = nullptr;  // start of the step that timeline() last returned
   double previous_start_time_ = 0;   // seconds since origin_
   Clock::time_point origin_time_;
   double uncertainty_ = 0;

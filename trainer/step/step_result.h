@@ -19,7 +19,7 @@ struct StepTimings {
   double backward = 0;       // overlaps with gradient sums
   double exposed = 0;        // waiting for gradient sums after the backward pass
   double update = 0;         // including clipping
-  double communication = 0;  // of all sums, hidden or exposed
+  double communication = 0;  // time of all gradient sums, overlapped or exposed
   double total() const { return forward + backward + exposed + update; }
 };
 

@@ -10,14 +10,14 @@ namespace trireme::train {
 // Times are in seconds since the step's start on the device: when the previous step is done there
 // and the batch has arrived.
 struct StepTimeline {
-  double start = 0;                // of the step, in seconds since StepProbe::origin_time
-  TimeSpan copy;                   // of the batch to the device; may begin before the step
+  double start = 0;                // start of the step, in seconds since StepProbe::origin_time
+  TimeSpan copy;                   // copy of the batch to the device; may begin before the step
   std::vector<TimeSpan> forward;   // of each pass
   std::vector<TimeSpan> backward;  // of each pass
   TimeSpan exposed;                // waiting for gradient sums after the backward pass
   TimeSpan update;
   std::vector<TimeSpan> layers;  // for each pass, those of StepProbe::ranges() in order
-  std::vector<TimeSpan> sums;    // of each bucket
+  std::vector<TimeSpan> sums;    // gradient sum of each bucket
 };
 
 }  // namespace trireme::train

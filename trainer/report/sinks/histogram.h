@@ -10,7 +10,7 @@ namespace trireme::train {
 struct Histogram {
   double min = 0;
   double max = 0;
-  int64_t count = 0;  // of the finite values
+  int64_t count = 0;  // number of finite values
   double sum = 0;
   double sum_of_squares = 0;
   // The upper ends of the buckets, ascending, and the number of values in each. The first and the

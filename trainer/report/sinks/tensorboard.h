@@ -20,8 +20,8 @@ class TensorBoardSink : public Sink {
   static constexpr double kStepBurst = 1000;
   static constexpr double kStepsPerSecond = 2;
 
-  // If `keep_through_step` is 0, existing files are removed; otherwise they are kept, and
-  // TensorBoard ignores their events of later steps.
+  // Removes existing files if `keep_through_step` is 0. Otherwise keeps them; TensorBoard then
+  // ignores their events of later steps.
   TensorBoardSink(std::filesystem::path folder, int64_t keep_through_step);
 
   std::string name() const override { return "tensorboard"; }
