@@ -47,7 +47,7 @@ def messages():
     for proto in ("trainer/config/config.proto", "model/model.proto", "data/data.proto"):
         text = re.sub(r"//.*", "", (ROOT / proto).read_text())
         text = re.sub(r"[^;{}]*\[deprecated = true[^;]*;", "", text)
-        for name, body in re.findall(r"^message (\w+) \{(.*?)^\}", text, re.MULTILINE | re.DOTALL):
+        for name, body in re.findall(r"^message (\w+) \{(?:\}|(.*?)^\})", text, re.MULTILINE | re.DOTALL):
             found[name] = dict((b, a) for a, b in re.findall(r"(\w+) (\w+) = \d+", body))
     return found
 
