@@ -53,6 +53,7 @@ constexpr Entry kCommands[] = {
     {"Inspecting runs, networks and data", add_zoo},
     {"Inspecting runs, networks and data", add_report},
     {"Using trained networks", add_predict},
+    {"Using trained networks", add_generate},
     {"Using trained networks", add_eval},
     {"Using trained networks", add_export},
     {"Checking this machine", add_doctor},

@@ -30,6 +30,7 @@ void add_train(ArgumentParser app, Command& chosen);
 void add_report(ArgumentParser app, Command& chosen);
 void add_eval(ArgumentParser app, Command& chosen);
 void add_predict(ArgumentParser app, Command& chosen);
+void add_generate(ArgumentParser app, Command& chosen);
 void add_export(ArgumentParser app, Command& chosen);
 void add_inspect(ArgumentParser app, Command& chosen);
 void add_bench(ArgumentParser app, Command& chosen);

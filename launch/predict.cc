@@ -3,10 +3,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -19,6 +17,7 @@
 #include "launch/commands.h"
 #include "launch/data.h"
 #include "launch/options.h"
+#include "launch/output_file.h"
 #include "trainer/base/json.h"
 #include "trainer/config/device.h"
 #include "trainer/config/loading.h"
@@ -53,28 +52,17 @@ class Writer {
         outputs_(outputs),
         names_(info.spec.classes > 0 ? info.class_names : info.columns.label_names()),
         format_(options.format),
-        path_(options.out),
-        file_(path_.empty() ? stdout : std::fopen(path_.c_str(), "w")) {
-    if (!file_) throw failure();
-    if (format_ == "csv") write(header());
+        file_(options.out) {
+    if (format_ == "csv") file_.write(header());
   }
-  ~Writer() {
-    if (!path_.empty() && file_) std::fclose(file_);
-  }
-  Writer(const Writer&) = delete;
-  Writer& operator=(const Writer&) = delete;
 
   void add(const std::string& name, std::span<const float> numbers) {
-    if (format_ == "jsonl") return write(jsonl(name, numbers));
-    if (format_ == "csv") return write(csv(name, numbers));
-    write(text(name, numbers));
+    if (format_ == "jsonl") return file_.write(jsonl(name, numbers));
+    if (format_ == "csv") return file_.write(csv(name, numbers));
+    file_.write(text(name, numbers));
   }
 
-  void finish() {
-    const bool failed = std::fflush(file_) != 0 || std::ferror(file_) != 0;
-    if (failed) throw failure();
-    if (!path_.empty() && std::fclose(std::exchange(file_, nullptr)) != 0) throw failure();
-  }
+  void finish() { file_.finish(); }
 
  private:
   bool all_numbers() const { return logits_ || !classifies_; }
@@ -148,22 +136,13 @@ class Writer {
     return line + "\n";
   }
 
-  void write(const std::string& text) {
-    if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) throw failure();
-  }
-  Error failure() const {
-    return Error(fmt::format("{}: cannot be written: {}", path_.empty() ? "stdout" : path_,
-                             std::strerror(errno)));
-  }
-
   const bool logits_;
   const bool classifies_;
   const int top_;
   const size_t outputs_;
   const std::vector<std::string> names_;
   const std::string format_;
-  const std::string path_;
-  std::FILE* file_;
+  OutputFile file_;
 };
 
 // Prints the inputs that could not be read. Returns true if there were any.

@@ -10,21 +10,13 @@
 #include "data/files/file.h"
 #include "data/formats/formats.h"
 #include "data/formats/token_windows.h"
+#include "data/utf8.h"
 
 namespace trireme::data {
 namespace {
 
 constexpr int32_t kCharacters = 0x110000;  // code points of Unicode
 constexpr int32_t kUnknown = -1;
-
-// Returns the length in bytes of a UTF-8 character with this first byte, or 0 if it is invalid.
-size_t length_of(uint8_t first) {
-  if (first < 0x80) return 1;
-  if (first < 0xc2) return 0;  // a continuation byte or an overlong encoding
-  if (first < 0xe0) return 2;
-  if (first < 0xf0) return 3;
-  return first < 0xf5 ? 4 : 0;
-}
 
 // Returns the code point of a UTF-8 character, or kUnknown if it is invalid.
 int32_t decode(std::span<const uint8_t> bytes) {
@@ -44,7 +36,7 @@ std::vector<int32_t> decode(const File& file) {
   std::vector<int32_t> characters;
   characters.reserve(file.bytes.size());
   for (size_t at = 0; at < file.bytes.size();) {
-    const size_t length = length_of(file.bytes[at]);
+    const size_t length = utf8_length(file.bytes[at]);
     const bool cut = length > file.bytes.size() - at;
     if (cut && !file.damage.empty()) break;  // the damage is reported
     const int32_t character =
@@ -88,12 +80,7 @@ std::string name_of_character(int32_t character) {
   if (character < 0x20 || (character >= 0x7f && character < 0xa0)) {
     return fmt::format("U+{:04X}", character);
   }
-  const auto c = static_cast<uint32_t>(character);
-  const auto rest = [&](int shift) { return static_cast<char>(0x80 | (c >> shift & 0x3f)); };
-  if (c < 0x80) return {static_cast<char>(c)};
-  if (c < 0x800) return {static_cast<char>(0xc0 | c >> 6), rest(0)};
-  if (c < 0x10000) return {static_cast<char>(0xe0 | c >> 12), rest(6), rest(0)};
-  return {static_cast<char>(0xf0 | c >> 18), rest(12), rest(6), rest(0)};
+  return to_utf8(character);
 }
 
 // Numbers characters in the order of their code points.
@@ -198,8 +185,7 @@ double bytes_per_token(const DataConfig& config, const std::vector<int32_t>& cha
   if (config.text().vocabulary() == TextConfig::BYTES) return 1;
   int64_t bytes = 0;
   for (int64_t i = range.begin; i < range.end; ++i) {
-    const int32_t c = characters[static_cast<size_t>(i)];
-    bytes += c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
+    bytes += std::ssize(to_utf8(characters[static_cast<size_t>(i)]));
   }
   return static_cast<double>(bytes) / static_cast<double>(range.end - range.begin);
 }

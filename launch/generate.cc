@@ -1,0 +1,283 @@
+// `trireme generate`: continues prompts with a trained language model.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "core/error.h"
+#include "data/token_text.h"
+#include "launch/cli.h"
+#include "launch/commands.h"
+#include "launch/options.h"
+#include "launch/output_file.h"
+#include "trainer/base/json.h"
+#include "trainer/config/device.h"
+#include "trainer/config/run_folder.h"
+#include "trainer/infer/generator.h"
+#include "trainer/report/sample_info.h"
+
+namespace trireme::cli {
+namespace {
+
+struct GenerateOptions : ConfigOptions, CheckpointOptions {
+  std::vector<std::string> prompts;
+  std::string prompt_file;
+  int64_t max_tokens = 200;
+  train::Sampling sampling;
+  std::vector<std::string> stops;
+  int64_t batch = 8;
+  int threads = 0;
+  std::string format = "text";
+  std::string out;
+};
+
+// Prompts and results as text: characters or bytes if the run was trained on text, otherwise the
+// numbers of the tokens.
+class Vocabulary {
+ public:
+  explicit Vocabulary(const train::SampleInfo& info) : size_(info.spec.classes) {
+    if (!info.class_names.empty()) text_.emplace(info.class_names);
+  }
+
+  std::vector<int32_t> encode(const std::string& prompt) const {
+    const std::vector<int32_t> tokens = text_ ? text_->encode(prompt) : parse(prompt);
+    if (tokens.empty()) throw Error("is empty; it must have at least one token");
+    return tokens;
+  }
+  std::string decode(int32_t token) const {
+    return text_ ? text_->text_of(token) : fmt::format(" {}", token);
+  }
+
+ private:
+  std::vector<int32_t> parse(const std::string& prompt) const {
+    std::vector<int32_t> tokens;
+    std::istringstream words(prompt);
+    for (std::string word; words >> word;) {
+      int32_t token = -1;
+      const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
+      if (error != std::errc() || end != word.data() + word.size() || token < 0 || token >= size_) {
+        throw Error(fmt::format("'{}' is not a token: an integer in [0, {})", word, size_));
+      }
+      tokens.push_back(token);
+    }
+    return tokens;
+  }
+
+  int64_t size_;
+  std::optional<data::TokenText> text_;
+};
+
+// A prompt and its continuation.
+struct Text {
+  std::string prompt;
+  train::Generator::Sequence sequence;
+  size_t prompt_tokens = 0;
+  std::string continuation = {};
+  const char* finish_reason = nullptr;  // null while tokens are being generated
+};
+
+std::vector<std::string> read_prompts(const GenerateOptions& options) {
+  std::vector<std::string> prompts = options.prompts;
+  if (!options.prompt_file.empty()) {
+    std::ifstream file(options.prompt_file);
+    for (std::string line; std::getline(file, line);) prompts.push_back(line);
+    if (file.bad() || !file.eof()) throw DataError(options.prompt_file, "cannot be read");
+  }
+  if (prompts.empty()) {
+    throw ConfigError("--prompt", options.prompt_file.empty()
+                                      ? "is missing; give it, or a file with --prompts"
+                                      : "is missing, and " + options.prompt_file + " has no lines");
+  }
+  return prompts;
+}
+
+std::vector<Text> encode(const std::vector<std::string>& prompts, const Vocabulary& vocabulary,
+                         int64_t length) {
+  std::vector<Text> texts;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    Text text{.prompt = prompts[i], .sequence = {.tokens = {}, .number = i}};
+    try {
+      text.sequence.tokens = vocabulary.encode(prompts[i]);
+      text.prompt_tokens = text.sequence.tokens.size();
+      if (std::ssize(text.sequence.tokens) > length) {
+        throw Error(fmt::format("has {} tokens, but the network reads at most {}",
+                                text.prompt_tokens, length));
+      }
+    } catch (const Error& error) {
+      throw DataError(fmt::format("prompt {}", i + 1), error.what());
+    }
+    texts.push_back(std::move(text));
+  }
+  return texts;
+}
+
+// Adds the token that was generated last to the text, and checks whether the text is complete.
+void update(Text& text, const Vocabulary& vocabulary, const GenerateOptions& options) {
+  text.continuation += vocabulary.decode(text.sequence.tokens.back());
+  size_t end = std::string::npos;
+  for (const std::string& stop : options.stops) end = std::min(end, text.continuation.find(stop));
+  if (end != std::string::npos) {
+    text.continuation.resize(end);
+    text.finish_reason = "stop";
+  } else if (std::ssize(text.sequence.tokens) >=
+             static_cast<int64_t>(text.prompt_tokens) + options.max_tokens) {
+    text.finish_reason = "length";
+  }
+}
+
+// Writes a single text while it is being generated.
+class Stream {
+ public:
+  Stream(OutputFile& file, const GenerateOptions& options) : file_(file) {
+    for (const std::string& stop : options.stops) held_ = std::max(held_, stop.size() - 1);
+  }
+  // Text that may be the beginning of a stop string is held back.
+  void write(const Text& text) {
+    const size_t end = text.finish_reason
+                           ? text.continuation.size()
+                           : text.continuation.size() - std::min(held_, text.continuation.size());
+    if (end <= written_) return;
+    file_.write(text.continuation.substr(written_, end - written_));
+    file_.flush();
+    written_ = end;
+  }
+
+ private:
+  OutputFile& file_;
+  size_t held_ = 0;
+  size_t written_ = 0;
+};
+
+std::string jsonl(const Text& text) {
+  nlohmann::json line = {
+      {"prompt", text.prompt}, {"text", text.continuation}, {"finish_reason", text.finish_reason}};
+  const auto begin = text.sequence.tokens.begin() + static_cast<int64_t>(text.prompt_tokens);
+  line["tokens"] = std::vector<int32_t>(begin, text.sequence.tokens.end());
+  return train::json_text(std::move(line)) + "\n";
+}
+
+train::Config load(const GenerateOptions& options, const train::RunFolder& run) {
+  std::vector<std::string> assignments = options.all_assignments();
+  if (options.threads > 0) assignments.push_back(fmt::format("train.threads={}", options.threads));
+  return train::load_config(run.config().string(), assignments);
+}
+
+int generate(const GenerateOptions& options) {
+  const train::RunFolder run = train::find_run(options.checkpoint());
+  const train::Config config = load(options, run);
+  const train::SampleInfo info = train::read_sample_info(run.path, config);
+  const std::vector<std::string> prompts = read_prompts(options);
+  const auto alone = comm::create_local_communicator();
+  const auto device = train::create_device(config, *alone);
+  const auto backend = train::create_backend(config, *device);
+  const int64_t rows = std::min(options.batch, std::ssize(prompts));
+  const train::TrainedModel model(config, *backend, info.spec, options.checkpoint(), rows,
+                                  train::BatchNormMode::kFolded, train::warn_on_stderr);
+  train::Generator generator(model, config, *backend, rows);
+  const Vocabulary vocabulary(info);
+  std::vector<Text> texts = encode(prompts, vocabulary, generator.length());
+
+  OutputFile file(options.out);
+  const bool streams = texts.size() == 1 && options.format == "text";
+  Stream stream(file, options);
+  if (streams) file.write(texts[0].prompt);
+  for (auto first = texts.begin(); first != texts.end();) {
+    const auto last = first + std::min<int64_t>(rows, texts.end() - first);
+    for (std::vector<train::Generator::Sequence*> open;; open.clear()) {
+      std::vector<Text*> owners;
+      for (auto text = first; text != last; ++text) {
+        if (text->finish_reason) continue;
+        owners.push_back(&*text);
+        open.push_back(&text->sequence);
+      }
+      if (open.empty()) break;
+      generator.extend(open, options.sampling);
+      for (Text* text : owners) update(*text, vocabulary, options);
+      if (streams) stream.write(texts[0]);
+    }
+    for (; first != last; ++first) {
+      if (options.format == "jsonl") {
+        file.write(jsonl(*first));
+      } else if (streams) {
+        file.write("\n");
+      } else {
+        file.write(fmt::format("{}{}\n----\n", first->prompt, first->continuation));
+      }
+    }
+  }
+  file.finish();
+  return static_cast<int>(ExitCode::kDone);
+}
+
+std::string not_empty(const std::string& text) {
+  return text.empty() ? "must not be empty" : std::string();
+}
+
+}  // namespace
+
+void add_generate(ArgumentParser app, Command& chosen) {
+  auto options = std::make_shared<GenerateOptions>();
+  ArgumentParser command = app.add_command("generate", "Continue text with a language model");
+  options->add_path(command);
+  command
+      .add_option("--prompt", options->prompts,
+                  "Text to continue; for runs on data.tokens, token ids separated by spaces. May "
+                  "be repeated")
+      .one_value_each();
+  command.add_option("--prompts", options->prompt_file, "File with one prompt per line");
+  command.add_option("--max-tokens", options->max_tokens, "Tokens to generate for each prompt")
+      .between(1, 1 << 30)
+      .show_default();
+  command
+      .add_option("--temperature", options->sampling.temperature,
+                  "Divides the logits; 0 takes the most probable token")
+      .not_negative()
+      .show_default();
+  command
+      .add_option("--top-k", options->sampling.top_k,
+                  "Draw from the K most probable tokens only (0: all)")
+      .not_negative()
+      .show_default();
+  command
+      .add_option("--top-p", options->sampling.top_p,
+                  "Draw from the most probable tokens whose probabilities add up to P")
+      .between(0, 1)
+      .show_default();
+  command.add_option("--seed", options->sampling.seed, "Seed of the random numbers").show_default();
+  command
+      .add_option("--stop", options->stops,
+                  "End a text before this string occurs in its continuation. May be repeated")
+      .one_value_each()
+      .check(not_empty);
+  command.add_option("--format", options->format, "Output format")
+      .one_of({"text", "jsonl"})
+      .show_default();
+  command.add_option("-o,--out", options->out, "Output file (default: standard output)");
+  command.add_option("--batch", options->batch, "Prompts to continue at the same time")
+      .between(1, 1 << 20)
+      .show_default();
+  command.add_option("--threads", options->threads, "Number of threads (default: all cores)")
+      .between(1, 1024);
+  options->add_best(command);
+  options->add_to(command);
+  command.epilog(R"(Examples:
+  trireme generate runs/shakespeare --prompt "ROMEO:" --max-tokens 500
+  trireme generate runs/shakespeare --prompts names.txt --format jsonl --top-k 40
+  trireme generate runs/gpt2 --prompt "464 2068 7586" --temperature 0
+
+A single prompt is continued on the terminal token by token. The random numbers
+depend on the seed, the number of the prompt and the position, but not on
+--batch. Beyond the length of the training samples, the network reads the last
+tokens only.)");
+  command.on_chosen(
+      [options, &chosen] { chosen.run = on_one_rank([options] { return generate(*options); }); });
+}
+
+}  // namespace trireme::cli

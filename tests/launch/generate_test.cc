@@ -1,0 +1,159 @@
+// End-to-end tests of `trireme generate` with a network that has learned the alphabet by heart.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/launch/program.h"
+#include "trainer/infer/generator.h"
+
+namespace trireme::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+constexpr const char* kAlphabet = "abcdefghijklmnopqrstuvwxyz\n";
+
+// Trains the network once for all tests, and then deletes its text.
+class GenerateTest : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    scratch_ = new Scratch;
+    std::string text;
+    for (int i = 0; i < 100; ++i) text += kAlphabet;
+    const auto file = scratch_->write("text.txt", text);
+    const auto config = scratch_->write("run.txtpb", fmt::format(R"(
+      model {{ zoo {{ name: "gpt-mini" blocks: 1 width: 32 heads: 2 }} }}
+      data {{ text {{ train_file: "{}" length: 30 random_offset: true }} holdout: 0.1 }}
+      batch {{ global: 10 }} train {{ epochs: 8 device: "cpu" }}
+      optimizer {{ adamw {{}} }} schedule {{ learning_rate: 0.02 }}
+    )",
+                                                                 file));
+    trained_ = run({"train", config, "--run-dir", folder()});
+    std::filesystem::remove(file);
+  }
+  static void TearDownTestSuite() { delete scratch_; }
+  void SetUp() override { ASSERT_EQ(trained_.code, 0) << trained_.error; }
+
+  static std::string folder() { return (*scratch_ / "run").string(); }
+  static Outcome generate(std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"generate", folder()});
+    return run(arguments);
+  }
+  static std::vector<Json> lines(std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(), {"--format", "jsonl"});
+    const Outcome outcome = generate(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    std::vector<Json> parsed;
+    std::istringstream in(outcome.out);
+    for (std::string line; std::getline(in, line);) parsed.push_back(Json::parse(line));
+    return parsed;
+  }
+
+  static Scratch* scratch_;
+  static Outcome trained_;
+};
+Scratch* GenerateTest::scratch_ = nullptr;
+Outcome GenerateTest::trained_;
+
+TEST_F(GenerateTest, ContinuesThePrompt) {
+  const Outcome outcome =
+      generate({"--prompt", "xyz\nabc", "--max-tokens", "40", "--temperature", "0"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  // Longer than the 30 tokens that the network reads at a time.
+  EXPECT_EQ(outcome.out, "xyz\nabcdefghijklmnopqrstuvwxyz\nabcdefghijklmnop\n");
+}
+
+TEST_F(GenerateTest, ReadsPromptsFromAFile) {
+  const std::string file = scratch_->write("prompts", "abc\nklm\nhijklm\n");
+  const std::vector<std::string> greedy{"--prompts",     file, "--max-tokens", "6",
+                                        "--temperature", "0",  "--batch"};
+  for (const char* batch : {"1", "2", "8"}) {
+    std::vector<std::string> arguments = greedy;
+    arguments.emplace_back(batch);
+    const std::vector<Json> all = lines(arguments);
+    ASSERT_EQ(all.size(), 3u);
+    EXPECT_EQ(all[0]["text"], "defghi");
+    EXPECT_EQ(all[1]["prompt"], "klm");
+    EXPECT_EQ(all[2]["text"], "nopqrs");
+    EXPECT_EQ(all[2]["tokens"], (Json{14, 15, 16, 17, 18, 19}));  // '\n' is 0
+    EXPECT_EQ(all[2]["finish_reason"], "length");
+  }
+  const Outcome text =
+      generate({"--prompt", "ab", "--prompt", "no", "--max-tokens", "2", "--temperature", "0"});
+  EXPECT_EQ(text.out, "abcd\n----\nnopq\n----\n");
+}
+
+TEST_F(GenerateTest, StopsBeforeAString) {
+  const std::vector<std::string> arguments{"--prompt", "abc", "--temperature", "0",
+                                           "--stop",   "qrs", "--stop",        "jkl"};
+  EXPECT_EQ(generate(arguments).out, "abcdefghi\n");
+  EXPECT_EQ(lines(arguments)[0]["finish_reason"], "stop");
+}
+
+TEST_F(GenerateTest, TheSeedDeterminesTheText) {
+  const auto text = [](const char* seed, const char* batch) {
+    std::vector<std::string> all;
+    for (const Json& one : lines({"--prompt", "abc", "--prompt", "abc", "--temperature", "9",
+                                  "--seed", seed, "--batch", batch})) {
+      all.push_back(one["text"]);
+    }
+    return all;
+  };
+  const auto first = text("1", "2");
+  EXPECT_EQ(first, text("1", "2"));
+  EXPECT_EQ(first, text("1", "1"));
+  EXPECT_NE(first, text("2", "2"));
+  EXPECT_NE(first[0], first[1]);
+}
+
+TEST_F(GenerateTest, ReportsInvalidPrompts) {
+  const auto expect_error = [](const std::vector<std::string>& arguments, int code,
+                               const std::string& message) {
+    const Outcome outcome = generate(arguments);
+    EXPECT_EQ(outcome.code, code);
+    EXPECT_THAT(outcome.error, HasSubstr(message));
+    EXPECT_EQ(outcome.out, "");
+  };
+  expect_error({}, 2, "--prompt: is missing");
+  expect_error({"--prompt", ""}, 3, "prompt 1: is empty");
+  expect_error({"--prompt", "abc", "--prompt", "ab\xc3\xa4"}, 3,
+               "prompt 2: '\xc3\xa4' (byte 2) is not in the vocabulary");
+  expect_error({"--prompt", std::string(31, 'a')}, 3,
+               "prompt 1: has 31 tokens, but the network reads at most 30");
+  expect_error({"--prompts", "/no/such/file"}, 3, "/no/such/file: cannot be read");
+  expect_error({"--prompt", "a", "--temperature", "-1"}, 2, "--temperature");
+  expect_error({"--prompt", "a", "--top-p", "1.5"}, 2, "--top-p");
+}
+
+TEST(SampleToken, FollowsTheSettings) {
+  using train::sample_token;
+  const std::vector<float> logits{0, std::log(4.0f), 0, std::log(2.0f)};  // 1/8, 4/8, 1/8, 2/8
+  const auto at = [&](double random, const train::Sampling& sampling = {}) {
+    return sample_token(logits, sampling, random);
+  };
+  EXPECT_EQ(at(0.99, {.temperature = 0}), 1);
+  // The most probable tokens come first.
+  EXPECT_EQ(at(0.49), 1);
+  EXPECT_EQ(at(0.51), 3);
+  EXPECT_EQ(at(0.74), 3);
+  EXPECT_EQ(at(0.76), 0);
+  EXPECT_EQ(at(0.88), 2);
+  EXPECT_EQ(at(0.99, {.top_k = 1}), 1);
+  EXPECT_EQ(at(0.65, {.top_k = 2}), 1);
+  EXPECT_EQ(at(0.68, {.top_k = 2}), 3);
+  EXPECT_EQ(at(0.99, {.top_k = 9}), 2);
+  EXPECT_EQ(at(0.99, {.top_p = 0.4}), 1);
+  EXPECT_EQ(at(0.99, {.top_p = 0.7}), 3);
+  EXPECT_EQ(at(0.99, {.top_p = 0}), 1);
+  // At half the temperature, probabilities are squared: 1/22, 16/22, 1/22, 4/22.
+  EXPECT_EQ(at(0.72, {.temperature = 0.5}), 1);
+  EXPECT_EQ(at(0.74, {.temperature = 0.5}), 3);
+  EXPECT_THROW(sample_token(std::vector<float>{0, std::nanf("")}, {}, 0.5), Error);
+}
+
+}  // namespace
+}  // namespace trireme::testing
