@@ -14,9 +14,22 @@ import subprocess
 import sys
 import tempfile
 
-import numpy as np
-import torch
-import torch.nn.functional as F
+
+def arguments():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", choices=("gpt-mini", "llama-mini"))
+    parser.add_argument("text", type=pathlib.Path)
+    parser.add_argument("--trireme", default="build/release/bin/trireme")
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--batch", type=int, default=8)
+    return parser.parse_args()
+
+
+OPTIONS = arguments()  # --help works without the packages
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
 
 LENGTH, BLOCKS, WIDTH, HEADS, EPSILON = 256, 6, 384, 6, 1e-5
 KV_HEADS = 2  # of llama-mini
@@ -170,14 +183,7 @@ def train_in_torch(options, weights, rates):
     return losses
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=("gpt-mini", "llama-mini"))
-    parser.add_argument("text", type=pathlib.Path)
-    parser.add_argument("--trireme", default="build/release/bin/trireme")
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--batch", type=int, default=8)
-    options = parser.parse_args()
+def main(options):
     vocab = len(set(options.text.read_text()))
     weights = initial(gpt_shapes(vocab) if options.model == "gpt-mini" else llama_shapes(vocab))
     with tempfile.TemporaryDirectory() as folder:
@@ -193,4 +199,4 @@ def main():
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(OPTIONS))

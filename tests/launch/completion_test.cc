@@ -160,7 +160,8 @@ TEST_P(Completion, OffersCommandsAfterHelpAndProgramOptions) {
 }
 
 TEST_P(Completion, OffersDataSets) {
-  EXPECT_EQ(offers("trireme-get-data "), (Words{"cifar10", "fashion-mnist", "mnist"}));
+  EXPECT_EQ(offers("trireme-get-data "),
+            (Words{"cifar10", "fashion-mnist", "mnist", "shakespeare"}));
   EXPECT_EQ(offers("trireme-get-data m"), Words{"mnist"});
 }
 
