@@ -140,6 +140,7 @@ TRIREME_OPTION_TYPE(std::string);
 TRIREME_OPTION_TYPE(std::vector<std::string>);
 TRIREME_OPTION_TYPE(int);
 TRIREME_OPTION_TYPE(int64_t);
+TRIREME_OPTION_TYPE(uint64_t);
 TRIREME_OPTION_TYPE(double);
 TRIREME_OPTION_TYPE(std::optional<int64_t>);
 TRIREME_OPTION_TYPE(std::optional<uint64_t>);
