@@ -135,7 +135,7 @@ void print_details(const train::CheckpointEvaluation& of) {
         evaluation,
         evaluation.details ? evaluation.details->confusion : std::vector<std::vector<int64_t>>(),
         of.output_names);
-  } else if (evaluation.metrics.accuracy) {
+  } else if (evaluation.metrics.accuracy && !evaluation.metrics.perplexity) {
     fmt::print("no table of classes: it is printed for 2 to {} classes\n",
                train::kMaxScoredClasses);
   }

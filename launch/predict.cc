@@ -177,6 +177,10 @@ int predict(const PredictOptions& options) {
   const train::RunFolder run = train::find_run(options.checkpoint());
   const train::Config config = load(options, run);
   const train::SampleInfo info = train::read_sample_info(run.path, config);
+  if (info.spec.has_token_labels()) {
+    throw ConfigError(options.checkpoint(),
+                      "is a language model, which continues text: use trireme generate");
+  }
   const auto dataset =
       data::open_unlabeled(options.inputs, config.run.data(), info.spec, info.columns);
   const auto alone = comm::create_local_communicator();

@@ -110,6 +110,15 @@ TEST_F(GenerateTest, TheSeedDeterminesTheText) {
   EXPECT_NE(first[0], first[1]);
 }
 
+TEST_F(GenerateTest, OtherCommandsKnowLanguageModels) {
+  const Outcome predicted = run({"predict", folder(), folder()});
+  EXPECT_EQ(predicted.code, 2);
+  EXPECT_THAT(predicted.error, HasSubstr("use trireme generate"));
+  const Outcome exported = run({"export", folder(), (*scratch_ / "x.onnx").string()});
+  EXPECT_EQ(exported.code, 2);
+  EXPECT_THAT(exported.error, HasSubstr("layer 'wte' (embedding) cannot be exported to ONNX"));
+}
+
 TEST_F(GenerateTest, ReportsInvalidPrompts) {
   const auto expect_error = [](const std::vector<std::string>& arguments, int code,
                                const std::string& message) {
