@@ -269,7 +269,7 @@ void add_generate(ArgumentParser app, Command& chosen) {
   options->add_to(command);
   command.epilog(R"(Examples:
   trireme generate runs/shakespeare --prompt "ROMEO:" --max-tokens 500
-  trireme generate runs/shakespeare --prompts names.txt --format jsonl --top-k 40
+  trireme generate runs/shakespeare --prompts names.txt --format jsonl
   trireme generate runs/gpt2 --prompt "464 2068 7586" --temperature 0
 
 A single prompt is continued on the terminal token by token. The random numbers
