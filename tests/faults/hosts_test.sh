@@ -110,7 +110,7 @@ none_left() { [[ -z $(left) ]]; }
 pid_of_rank() {
   local environment
   for environment in /proc/[0-9]*/environ; do
-    if tr '\0' '\n' <"$environment" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1"; then
+    if grep -zqx "OMPI_COMM_WORLD_RANK=$1" "$environment" 2>/dev/null; then
       basename "$(dirname "$environment")"
       return
     fi
