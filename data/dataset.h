@@ -40,6 +40,8 @@ struct SampleSpec {
 
   // Returns whether the target is a label for each position of a sequence.
   bool has_token_labels() const { return target.dtype == DType::kI32 && target.shape.rank() == 1; }
+  // Returns the length of a sample in tokens; 0 if it does not consist of tokens.
+  int64_t tokens_per_sample() const { return has_token_labels() ? target.shape[0] : 0; }
 };
 
 // Identifies a sample and its occurrence, which determines its random transforms.

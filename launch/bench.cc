@@ -194,10 +194,14 @@ void print_table(const Json& r) {
   row("step (median)", step);
   row("arithmetic floor", r["floor_ms"]);
   row("memory floor, unfused", r["memory_floor_ms"]);
+  const std::string tokens =
+      r.contains("tokens_per_second")
+          ? fmt::format(" ({} tokens/s)", format_count(train::to_number(r["tokens_per_second"])))
+          : "";
   fmt::print(
-      "\n{:.1f} samples/s; a step took {:.3f} to {:.3f} ms. The times above are independent "
+      "\n{:.1f} samples/s{}; a step took {:.3f} to {:.3f} ms. The times above are independent "
       "medians, so the parts need not add up to the step.\n",
-      train::to_number(r["samples_per_second"]), train::to_number(r["step_ms_min"]),
+      train::to_number(r["samples_per_second"]), tokens, train::to_number(r["step_ms_min"]),
       train::to_number(r["step_ms_max"]));
   if (ranks > 1) {
     fmt::print(
@@ -206,10 +210,11 @@ void print_table(const Json& r) {
         train::to_number(r["comm_ms"]));
   }
   fmt::print(
-      "Floor: {}FLOP per rank and step at {}FLOP/s, measured on this machine. Peak memory {} per "
-      "rank; first step after {:.2f} s.\n",
+      "Floor: {}FLOP per rank and step at {}FLOP/s, measured on this machine; model FLOPs "
+      "utilization {:.0f}%. Peak memory {} per rank; first step after {:.2f} s.\n",
       format_count(train::to_number(r["flops_per_step"])),
       format_count(train::to_number(r["peak_flops"])),
+      100 * train::to_number(r["model_flops_utilization"]),
       format_bytes(train::to_number(r["peak_memory_bytes"])),
       train::to_number(r["seconds_to_first_step"]));
 }
@@ -286,6 +291,11 @@ int bench(const BenchOptions& options, comm::Communicator& communicator) {
   result["batch_per_rank"] = step.plan().capacity;
   result["steps"] = measured.steps;
   result["samples_per_second"] = 1e3 * static_cast<double>(step.plan().global) / step_ms;
+  if (const int64_t tokens = target.samples.tokens_per_sample(); tokens > 0) {
+    result["tokens_per_second"] =
+        train::to_number(result["samples_per_second"]) * static_cast<double>(tokens);
+  }
+  result["model_flops_utilization"] = train::to_number(result["floor_ms"]) / step_ms;
   result["exposed_comm_fraction"] = train::to_number(result["exposed_comm_ms"]) / step_ms;
   result["flops_per_step"] = flops;
   result["peak_flops"] = peaks.flops;

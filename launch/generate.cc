@@ -77,7 +77,7 @@ class Vocabulary {
 // A prompt and its continuation.
 struct Text {
   std::string prompt;
-  train::Generator::Sequence sequence;
+  std::vector<int32_t> tokens = {};  // of both
   size_t prompt_tokens = 0;
   std::string continuation = {};
   const char* finish_reason = nullptr;  // null while tokens are being generated
@@ -102,11 +102,11 @@ std::vector<Text> encode(const std::vector<std::string>& prompts, const Vocabula
                          int64_t length) {
   std::vector<Text> texts;
   for (size_t i = 0; i < prompts.size(); ++i) {
-    Text text{.prompt = prompts[i], .sequence = {.tokens = {}, .number = i}};
+    Text text{.prompt = prompts[i]};
     try {
-      text.sequence.tokens = vocabulary.encode(prompts[i]);
-      text.prompt_tokens = text.sequence.tokens.size();
-      if (std::ssize(text.sequence.tokens) > length) {
+      text.tokens = vocabulary.encode(prompts[i]);
+      text.prompt_tokens = text.tokens.size();
+      if (std::ssize(text.tokens) > length) {
         throw Error(fmt::format("has {} tokens, but the network reads at most {}",
                                 text.prompt_tokens, length));
       }
@@ -118,15 +118,17 @@ std::vector<Text> encode(const std::vector<std::string>& prompts, const Vocabula
   return texts;
 }
 
-// Adds the token that was generated last to the text, and checks whether the text is complete.
-void update(Text& text, const Vocabulary& vocabulary, const GenerateOptions& options) {
-  text.continuation += vocabulary.decode(text.sequence.tokens.back());
+// Adds a token to the text, and checks whether the text is complete.
+void append(Text& text, int32_t token, const Vocabulary& vocabulary,
+            const GenerateOptions& options) {
+  text.tokens.push_back(token);
+  text.continuation += vocabulary.decode(token);
   size_t end = std::string::npos;
   for (const std::string& stop : options.stops) end = std::min(end, text.continuation.find(stop));
   if (end != std::string::npos) {
     text.continuation.resize(end);
     text.finish_reason = "stop";
-  } else if (std::ssize(text.sequence.tokens) >=
+  } else if (std::ssize(text.tokens) >=
              static_cast<int64_t>(text.prompt_tokens) + options.max_tokens) {
     text.finish_reason = "length";
   }
@@ -158,9 +160,45 @@ class Stream {
 std::string jsonl(const Text& text) {
   nlohmann::json line = {
       {"prompt", text.prompt}, {"text", text.continuation}, {"finish_reason", text.finish_reason}};
-  const auto begin = text.sequence.tokens.begin() + static_cast<int64_t>(text.prompt_tokens);
-  line["tokens"] = std::vector<int32_t>(begin, text.sequence.tokens.end());
+  const auto begin = text.tokens.begin() + static_cast<int64_t>(text.prompt_tokens);
+  line["tokens"] = std::vector<int32_t>(begin, text.tokens.end());
   return train::json_text(std::move(line)) + "\n";
+}
+
+std::string formatted(const Text& text, const std::string& format) {
+  if (format == "jsonl") return jsonl(text);
+  return fmt::format("{}{}\n----\n", text.prompt, text.continuation);
+}
+
+// Continues the texts, as many at a time as the generator has rows. Calls extended(text) after each
+// token, and finished(text) in the order of the texts.
+template <class Extended, class Finished>
+void continue_texts(std::vector<Text>& texts, train::Generator& generator, int64_t rows,
+                    const Vocabulary& vocabulary, const GenerateOptions& options, Extended extended,
+                    Finished finished) {
+  std::vector<Text*> text_of(static_cast<size_t>(rows));
+  size_t begun = 0, reported = 0;
+  while (reported < texts.size()) {
+    for (int64_t row = 0; row < rows && begun < texts.size(); ++row) {
+      Text*& text = text_of[static_cast<size_t>(row)];
+      if (text) continue;
+      text = &texts[begun];
+      generator.begin(row, text->tokens, begun++);
+    }
+    generator.extend(options.sampling);
+    for (int64_t row = 0; row < rows; ++row) {
+      Text*& text = text_of[static_cast<size_t>(row)];
+      if (!text) continue;
+      append(*text, generator.tokens(row).back(), vocabulary, options);
+      extended(*text);
+      if (!text->finish_reason) continue;
+      generator.end(row);
+      text = nullptr;
+    }
+    for (; reported < texts.size() && texts[reported].finish_reason; ++reported) {
+      finished(texts[reported]);
+    }
+  }
 }
 
 train::Config load(const GenerateOptions& options, const train::RunFolder& run) {
@@ -180,37 +218,21 @@ int generate(const GenerateOptions& options) {
   const int64_t rows = std::min(options.batch, std::ssize(prompts));
   const train::TrainedModel model(config, *backend, info.spec, options.checkpoint(), rows,
                                   train::BatchNormMode::kFolded, train::warn_on_stderr);
-  train::Generator generator(model, config, *backend, rows);
+  train::Generator generator(model, *backend, rows);
   const Vocabulary vocabulary(info);
   std::vector<Text> texts = encode(prompts, vocabulary, generator.length());
 
   OutputFile file(options.out);
-  const bool streams = texts.size() == 1 && options.format == "text";
-  Stream stream(file, options);
-  if (streams) file.write(texts[0].prompt);
-  for (auto first = texts.begin(); first != texts.end();) {
-    const auto last = first + std::min<int64_t>(rows, texts.end() - first);
-    for (std::vector<train::Generator::Sequence*> open;; open.clear()) {
-      std::vector<Text*> owners;
-      for (auto text = first; text != last; ++text) {
-        if (text->finish_reason) continue;
-        owners.push_back(&*text);
-        open.push_back(&text->sequence);
-      }
-      if (open.empty()) break;
-      generator.extend(open, options.sampling);
-      for (Text* text : owners) update(*text, vocabulary, options);
-      if (streams) stream.write(texts[0]);
-    }
-    for (; first != last; ++first) {
-      if (options.format == "jsonl") {
-        file.write(jsonl(*first));
-      } else if (streams) {
-        file.write("\n");
-      } else {
-        file.write(fmt::format("{}{}\n----\n", first->prompt, first->continuation));
-      }
-    }
+  if (texts.size() == 1 && options.format == "text") {
+    Stream stream(file, options);
+    file.write(texts[0].prompt);
+    continue_texts(
+        texts, generator, rows, vocabulary, options, [&](const Text& text) { stream.write(text); },
+        [&](const Text&) { file.write("\n"); });
+  } else {
+    continue_texts(
+        texts, generator, rows, vocabulary, options, [](const Text&) {},
+        [&](const Text& text) { file.write(formatted(text, options.format)); });
   }
   file.finish();
   return static_cast<int>(ExitCode::kDone);
@@ -274,8 +296,8 @@ void add_generate(ArgumentParser app, Command& chosen) {
 
 A single prompt is continued on the terminal token by token. The random numbers
 depend on the seed, the number of the prompt and the position, but not on
---batch. Beyond the length of the training samples, the network reads the last
-tokens only.)");
+--batch. A text that becomes longer than the training samples is continued from
+its last tokens, half as many as a sample has.)");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return generate(*options); }); });
 }

@@ -93,8 +93,7 @@ void share_in_place(const std::vector<Instruction>& instructions, std::vector<Va
 
 std::unique_ptr<Emitter> emit_network(const Graph& graph, ops::Backend& backend,
                                       const CompileOptions& options, Parameters& parameters) {
-  auto emitter = std::make_unique<Emitter>(graph, backend, options.batch, options.training,
-                                           options.accumulate, options.collective, parameters);
+  auto emitter = std::make_unique<Emitter>(graph, backend, options, parameters);
   emitter->forward();
   if (options.output) emitter->emit_output();
   if (options.training) emitter->backward();
@@ -207,7 +206,8 @@ void place_arguments(CompiledNetwork& network) {
       if (args[a] == kNoValue) continue;
       const Value& value = network.values[static_cast<size_t>(args[a])];
       if (value.home != Home::kPort) continue;
-      network.port_args[static_cast<size_t>(value.index)].push_back(network.table_size + a);
+      network.port_args[static_cast<size_t>(value.index)].push_back(
+          {.place = network.table_size + a, .offset = value.offset});
     }
     network.table_size += args.size();
     if (!operation.collective) continue;
@@ -272,6 +272,7 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
   network.instructions = std::move(emitter->instructions());
   network.forward_instructions = remove_dead(network.instructions, network.values,
                                              static_cast<size_t>(emitter->forward_instructions()));
+  network.cache_bytes = emitter->cache_bytes();
   place_parameters(network, parameters);
   place_activations(network);
   place_arguments(network);

@@ -28,6 +28,12 @@ struct Operation {
   int64_t final_end;
 };
 
+// A table entry bound to a port.
+struct PortArg {
+  size_t place;   // index into the table
+  size_t offset;  // in the memory of the port
+};
+
 struct CompiledNode {
   std::string name;
   std::string kind;
@@ -40,11 +46,12 @@ struct CompiledNetwork {
   std::vector<Value> values;
   std::vector<Instruction> instructions;
   size_t forward_instructions = 0;
-  std::vector<Operation> operations;                  // one for each instruction
-  size_t table_size = 0;                              // arguments of all operations
-  std::array<std::vector<size_t>, kPorts> port_args;  // table entries bound to each port
-  std::vector<size_t> offsets;                        // by Value::storage, in the activation memory
+  std::vector<Operation> operations;  // one for each instruction
+  size_t table_size = 0;              // arguments of all operations
+  std::array<std::vector<PortArg>, kPorts> port_args;
+  std::vector<size_t> offsets;  // by Value::storage, in the activation memory
   size_t activation_bytes = 0;
+  size_t cache_bytes = 0;
   std::vector<CompiledNode> nodes;
   std::vector<int64_t> parameter_begins;
   std::vector<int64_t> running_stat_begins;

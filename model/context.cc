@@ -58,8 +58,9 @@ Context::Context(const Program& program, const ModelArrays& arrays, void* activa
 }
 
 void Context::bind(Port port, const void* memory) {
-  for (size_t place : network_->port_args[static_cast<size_t>(port)]) {
-    table_[place] = const_cast<void*>(memory);
+  auto* bytes = static_cast<std::byte*>(const_cast<void*>(memory));
+  for (const auto& [place, offset] : network_->port_args[static_cast<size_t>(port)]) {
+    table_[place] = bytes ? bytes + offset : nullptr;
   }
 }
 
@@ -70,8 +71,8 @@ void Context::bind_batch(const void* inputs, const void* targets, ops::StepState
 }
 
 void Context::forward(Stream& stream) const {
-  for (const std::vector<size_t>& places : network_->port_args) {
-    if (!places.empty() && !table_[places.front()])
+  for (const std::vector<PortArg>& args : network_->port_args) {
+    if (!args.empty() && !table_[args.front().place])
       throw Error("a port of the network is not bound");
   }
   run(stream, 0, network_->forward_instructions, nullptr);
@@ -140,6 +141,7 @@ std::string Context::describe(size_t instruction, const Value& value) const {
       if (value.index == static_cast<int>(Port::kInput)) return "a sample";
       if (value.index == static_cast<int>(Port::kTarget)) return "a target";
       if (value.index == static_cast<int>(Port::kOutput)) return "the output";
+      if (value.index == static_cast<int>(Port::kCache)) return "the key-value cache";
       break;
     case Home::kActivations:
       break;

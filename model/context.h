@@ -43,7 +43,7 @@ class Context {
   Context(const Program& program, const ModelArrays& arrays, void* activations);
 
   // Sets the memory that a port reads or writes from now on. Ignores ports that the program does
-  // not have. Memory is written only through kOutput and kState.
+  // not have. Memory is written only through kOutput, kState and kCache.
   void bind(Port port, const void* memory);
   // Binds kInput, kTarget and kState.
   void bind_batch(const void* inputs, const void* targets, ops::StepState* state);

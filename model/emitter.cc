@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/alignment.h"
 #include "core/random.h"
 #include "model/graph.h"
 #include "model/program.h"
@@ -11,12 +12,6 @@
 
 namespace trireme::model {
 namespace {
-
-Shape with_batch(int64_t batch, const Shape& shape) {
-  std::vector<int64_t> extents{batch};
-  extents.insert(extents.end(), shape.begin(), shape.end());
-  return Shape(extents);
-}
 
 template <class Named>
 int index_of(const std::vector<Named>& all, const std::string& name) {
@@ -27,28 +22,22 @@ int index_of(const std::vector<Named>& all, const std::string& name) {
 
 }  // namespace
 
-Emitter::Emitter(const Graph& graph, ops::Backend& backend, int64_t batch, bool training,
-                 bool accumulate, Collective* collective, Parameters& parameters)
+Emitter::Emitter(const Graph& graph, ops::Backend& backend, const CompileOptions& options,
+                 Parameters& parameters)
     : graph_(graph),
       backend_(backend),
-      batch_(batch),
-      training_(training),
-      accumulate_(accumulate),
-      collective_(collective),
+      options_(options),
       parameters_(parameters),
       nodes_(graph.nodes.size()) {
   declare_parameters();
-  const ModelInput& in = graph.input;
-  input_ = add_value({.spec = {in.input.dtype, with_batch(batch, in.input.shape), in.input.layout},
-                      .home = Value::Home::kPort,
-                      .index = static_cast<int>(Port::kInput)});
-  target_ =
-      add_value({.spec = {in.target.dtype, with_batch(batch, in.target.shape), Layout::row_major()},
-                 .home = Value::Home::kPort,
-                 .index = static_cast<int>(Port::kTarget)});
-  state_ = add_value({.spec = {DType::kU8, {int64_t{sizeof(ops::StepState)}}, Layout::row_major()},
-                      .home = Value::Home::kPort,
-                      .index = static_cast<int>(Port::kState)});
+  const TensorSpec &input = graph.input.input, &target = graph.input.target;
+  input_ = add_port(Port::kInput, {input.dtype, with_batch(input.shape), input.layout});
+  target_ = add_port(Port::kTarget, {target.dtype, with_batch(target.shape), Layout::row_major()});
+  state_ =
+      add_port(Port::kState, {DType::kU8, {int64_t{sizeof(ops::StepState)}}, Layout::row_major()});
+  if (options.part > 0) {
+    starts_ = add_port(Port::kStarts, {DType::kI32, {options.batch}, Layout::row_major()});
+  }
   metrics_ = add_value({.spec = {gradient_dtype(), {ops::kMetricCount}, Layout::row_major()},
                         .home = Value::Home::kMetrics});
 }
@@ -95,7 +84,7 @@ void Emitter::declare_parameters() {
         {.spec = parameter.spec, .home = Value::Home::kGradient, .index = static_cast<int>(i)}));
   }
   gradient_layouts_.resize(parameters_.all.size());
-  gradient_written_.resize(parameters_.all.size(), accumulate_);
+  gradient_written_.resize(parameters_.all.size(), options_.accumulate);
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     const Node& node = graph_.nodes[n];
     nodes_[n].needs_gradient =
@@ -116,6 +105,17 @@ ValueId Emitter::add_value(Value value) {
   return static_cast<ValueId>(values_.size()) - 1;
 }
 
+ValueId Emitter::add_port(Port port, const TensorSpec& spec) {
+  return add_value({.spec = spec, .home = Value::Home::kPort, .index = static_cast<int>(port)});
+}
+
+Shape Emitter::with_batch(const Shape& shape) const {
+  std::vector<int64_t> extents{options_.batch};
+  extents.insert(extents.end(), shape.begin(), shape.end());
+  if (options_.part > 0) extents[1] = options_.part;
+  return Shape(extents);
+}
+
 // Emits the normalization of the input and its cast to the compute dtype, if needed.
 void Emitter::emit_input() {
   const ModelInput& in = graph_.input;
@@ -130,7 +130,8 @@ void Emitter::emit_input() {
 
 void Emitter::forward() {
   emit_input();
-  for (size_t n = 0; n < graph_.nodes.size(); ++n) {
+  const size_t layers = graph_.nodes.size() - (options_.loss ? 0 : 1);
+  for (size_t n = 0; n < layers; ++n) {
     current_ = static_cast<int>(n);
     nodes_[n].output = graph_.nodes[n].layer->forward(*this);
   }
@@ -138,10 +139,10 @@ void Emitter::forward() {
 }
 
 void Emitter::emit_output() {
-  const ValueId read = input();  // the current layer is the last one, the loss
-  const ValueId output = add_value({.spec = {DType::kF32, spec(read).shape, Layout::row_major()},
-                                    .home = Value::Home::kPort,
-                                    .index = static_cast<int>(Port::kOutput)});
+  current_ = static_cast<int>(graph_.nodes.size()) - 1;  // the loss
+  const ValueId read = input();
+  const ValueId output =
+      add_port(Port::kOutput, {DType::kF32, spec(read).shape, Layout::row_major()});
   emit(ops::Reorder{}, {read, output});
   forward_instructions_ = static_cast<int>(instructions_.size());
 }
@@ -175,7 +176,11 @@ ValueId Emitter::input(int i) const {
 ValueId Emitter::output() const { return nodes_[static_cast<size_t>(current_)].output; }
 
 Shape Emitter::output_shape() const {
-  return with_batch(batch_, graph_.nodes[static_cast<size_t>(current_)].signature.output);
+  return with_batch(graph_.nodes[static_cast<size_t>(current_)].signature.output);
+}
+
+int64_t Emitter::sequence_length() const {
+  return graph_.nodes[static_cast<size_t>(current_)].signature.output[0];
 }
 
 ValueId Emitter::parameter(int i) const {
@@ -238,6 +243,13 @@ ValueId Emitter::new_value(DType dtype, const Shape& shape, Layout layout) {
 }
 
 ValueId Emitter::new_value_like(ValueId value) { return add_value({.spec = spec(value)}); }
+
+ValueId Emitter::new_cache(const Shape& shape) {
+  const ValueId cache = add_port(Port::kCache, {parameters_.dtype, shape, Layout::row_major()});
+  values_[static_cast<size_t>(cache)].offset = cache_bytes_;
+  cache_bytes_ += device_aligned(spec(cache).bytes());
+  return cache;
+}
 
 ValueId Emitter::workspace() { return add_value({.spec = ops::unsized_workspace()}); }
 
@@ -327,8 +339,11 @@ bool Emitter::adopt_gradient_layouts() {
 }
 
 void Emitter::all_reduce(ValueId value) {
-  instructions_.push_back(
-      {.op = {}, .plan = nullptr, .args = {value}, .collective = collective_, .node = current_});
+  instructions_.push_back({.op = {},
+                           .plan = nullptr,
+                           .args = {value},
+                           .collective = options_.collective,
+                           .node = current_});
 }
 
 bool Emitter::trained() const {

@@ -10,12 +10,14 @@
 #include <vector>
 
 #include "core/collective.h"
+#include "model/compile_options.h"
 #include "model/parameters.h"
 #include "ops/backend.h"
 
 namespace trireme::model {
 
 struct Graph;
+enum class Port : uint8_t;
 
 using ValueId = int;
 inline constexpr ValueId kNoValue = -1;
@@ -26,8 +28,9 @@ struct Value {
   enum class Home { kActivations, kPort, kParameter, kGradient, kRunningStat, kMetrics };
   TensorSpec spec;
   Home home = Home::kActivations;
-  int index = 0;    // index of the parameter or running statistic, or the Port
-  int storage = 0;  // values with the same storage share memory
+  int index = 0;      // index of the parameter or running statistic, or the Port
+  int storage = 0;    // values with the same storage share memory
+  size_t offset = 0;  // in the memory of the port
 };
 
 struct Instruction {
@@ -42,8 +45,8 @@ struct Instruction {
 class Emitter {
  public:
   // Looks up the parameters of all layers in `parameters` by name, and adds those that are missing.
-  Emitter(const Graph& graph, ops::Backend& backend, int64_t batch, bool training, bool accumulate,
-          Collective* collective, Parameters& parameters);
+  Emitter(const Graph& graph, ops::Backend& backend, const CompileOptions& options,
+          Parameters& parameters);
 
   // Emits the forward or backward pass of the whole network.
   void forward();
@@ -52,13 +55,16 @@ class Emitter {
   void emit_output();
 
   // --- For layers: properties and values of the layer being emitted.
-  bool training() const { return training_; }
+  bool training() const { return options_.training; }
   uint64_t layer_id() const;  // a hash of the layer's name
-  Collective* collective() const { return collective_; }
+  Collective* collective() const { return options_.collective; }
   int inputs() const;
   ValueId input(int i = 0) const;
   ValueId output() const;      // the value returned by the layer's forward()
   Shape output_shape() const;  // as inferred, with the batch as first dimension
+  // Returns the length of the sequence that is the layer's output. output_shape() is shorter if the
+  // program reads sequences in parts.
+  int64_t sequence_length() const;
   ValueId parameter(int i) const;
   // Returns whether any of the layer's parameters is trained. If not, their gradients need not be
   // computed.
@@ -92,11 +98,17 @@ class Emitter {
   // Returns a new value for the layer's output. That of a sequence is row-major, see rows().
   ValueId new_output();
 
+  // Returns the positions at which the parts of the sequences start, i32 [batch], or kNoValue if the
+  // program reads whole sequences.
+  ValueId starts() const { return starts_; }
+  // Returns row-major memory that keeps its contents between the passes over the parts.
+  ValueId new_cache(const Shape& shape);
+
   ValueId state() const { return state_; }
   ValueId target() const { return target_; }
   ValueId metrics() const { return metrics_; }
   const TensorSpec& spec(ValueId value) const { return values_[static_cast<size_t>(value)].spec; }
-  int64_t batch() const { return batch_; }
+  int64_t batch() const { return options_.batch; }
   // Returns the dtype of gradients and statistics, which does not depend on the compute dtype: f32,
   // or f64 in the reference backend.
   DType gradient_dtype() const { return parameters_.array_dtype(); }
@@ -115,6 +127,7 @@ class Emitter {
   std::vector<Value>& values() { return values_; }
   std::vector<Instruction>& instructions() { return instructions_; }
   int forward_instructions() const { return forward_instructions_; }
+  size_t cache_bytes() const { return cache_bytes_; }
   // For each parameter whose gradient had to be reordered, sets the parameter's layout to that in
   // which the plan writes the gradient. Returns whether any layout has changed.
   bool adopt_gradient_layouts();
@@ -134,6 +147,9 @@ class Emitter {
   int parameter_index(int i) const;
   ValueId gradient_array(int i);
   ValueId add_value(Value value);
+  ValueId add_port(Port port, const TensorSpec& spec);
+  // Returns the shape with the batch as first dimension, and the part in place of the sequence.
+  Shape with_batch(const Shape& shape) const;
   void push(const ops::Op& op, std::vector<ValueId> args, std::unique_ptr<ops::OpPlan> plan);
   void note_gradient_layout(ValueId value, const Layout& wanted);
   void declare_parameters();
@@ -141,10 +157,7 @@ class Emitter {
 
   const Graph& graph_;
   ops::Backend& backend_;
-  int64_t batch_;
-  bool training_;
-  bool accumulate_;
-  Collective* collective_;
+  CompileOptions options_;
   Parameters& parameters_;
 
   std::vector<Value> values_;
@@ -162,9 +175,11 @@ class Emitter {
   ValueId target_ = kNoValue;
   ValueId state_ = kNoValue;
   ValueId metrics_ = kNoValue;
+  ValueId starts_ = kNoValue;
   int storages_ = 0;
   int current_ = -1;
   int forward_instructions_ = 0;
+  size_t cache_bytes_ = 0;
 };
 
 }  // namespace trireme::model

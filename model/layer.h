@@ -56,6 +56,9 @@ class Layer {
   // the caller adds the layer's name.
   virtual Signature infer(std::span<const Shape> inputs) const = 0;
 
+  // Returns whether row t of the output, [T, F], depends only on the rows up to t of the inputs.
+  virtual bool is_causal() const { return false; }
+
   // Returns whether the layer reads tokens, i32 [T], the input of networks for text.
   virtual bool reads_tokens() const { return false; }
 

@@ -47,6 +47,8 @@ std::unique_ptr<const Program> Program::compile(const Graph& graph, ops::Backend
 
 size_t Program::activation_bytes() const { return network_->activation_bytes; }
 
+size_t Program::cache_bytes() const { return network_->cache_bytes; }
+
 double Program::forward_flops() const {
   return sum_flops(*network_, 0, network_->forward_instructions, -1);
 }
@@ -94,7 +96,8 @@ std::vector<InstructionReport> Program::instructions() const {
 std::string Program::listing() const {
   constexpr const char* kHomes[] = {"activations", "port",    "parameter",
                                     "gradient",    "running", "metrics"};
-  constexpr const char* kPortNames[kPorts] = {"input", "target", "state", "output"};
+  constexpr const char* kPortNames[kPorts] = {"input",  "target", "state",
+                                              "output", "starts", "cache"};
   std::string text;
   for (size_t i = 0; i < network_->instructions.size(); ++i) {
     const Instruction& instruction = network_->instructions[i];

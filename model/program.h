@@ -8,24 +8,12 @@
 #include <string_view>
 #include <vector>
 
-#include "core/collective.h"
+#include "model/compile_options.h"
 #include "model/graph.h"
 #include "model/parameters.h"
 #include "ops/backend.h"
 
 namespace trireme::model {
-
-struct CompileOptions {
-  int64_t batch = 1;          // rows of a micro-batch
-  bool training = true;       // false: only forward, with running statistics
-  DType dtype = DType::kF32;  // compute dtype; ignored if `parameters` are filled in already
-  // Adds gradients to the contents of the gradient array instead of overwriting it.
-  bool accumulate = false;
-  // Inference only: writes the input of the loss (logits, or predicted numbers) to Port::kOutput.
-  bool output = false;
-  // Used by layers that communicate (sync batch norm); null if there is only one rank.
-  Collective* collective = nullptr;
-};
 
 // The inputs and outputs of a program, for one micro-batch.
 enum class Port : uint8_t {
@@ -33,8 +21,11 @@ enum class Port : uint8_t {
   kTarget,  // their targets
   kState,   // a StepState: position of the micro-batch in the run, learning rate
   kOutput,  // f32 [batch, F], row-major; see CompileOptions::output
+  // With CompileOptions::part:
+  kStarts,  // i32 [batch]: the position of the first token that is read of each sequence
+  kCache,   // Program::cache_bytes() bytes, the same for all programs of a network and a batch
 };
-inline constexpr size_t kPorts = 4;
+inline constexpr size_t kPorts = 6;
 
 struct LayerReport {
   std::string name;
@@ -68,6 +59,7 @@ class Program {
   ~Program();
 
   size_t activation_bytes() const;
+  size_t cache_bytes() const;  // of Port::kCache
   // Return the number of floating-point operations of convolutions and dense layers, for `batch`
   // rows.
   double forward_flops() const;

@@ -7,26 +7,11 @@ namespace {
 
 void check_attention(const Checker& c, const AttentionShape& shape, int qkv, int lengths, int y,
                      int saved) {
-  c.rank(qkv, 3);
-  c.rank(y, 3);
-  c.at_least(1, {&shape.heads, 1}, "heads");
-  c.at_least(1, {&shape.kv_heads, 1}, "kv_heads");
-  if (shape.heads % shape.kv_heads != 0) {
-    c.refuse(fmt::format("kv_heads must divide the {} heads, got {}", shape.heads, shape.kv_heads));
-  }
+  const int64_t dim = shape.head_dim(c, qkv);
   const Shape& x = c.shape(qkv);
-  const int64_t slots = shape.heads + 2 * shape.kv_heads;
-  if (x[2] % slots != 0) {
-    c.refuse(
-        fmt::format("the {} columns of qkv do not divide into {} queries, {} keys and {} values",
-                    x[2], shape.heads, shape.kv_heads, shape.kv_heads));
-  }
-  c.is(y, {x[0], x[1], shape.heads * (x[2] / slots)});
+  c.is(y, {x[0], x[1], shape.heads * dim});
   c.is(saved, {x[0], shape.heads, x[1]});
-  c.is(lengths, {x[0]});
-  if (c.present(lengths) && c.dtype(lengths) != DType::kI32) {
-    c.refuse(fmt::format("lengths must be i32, got {}", name_of(c.dtype(lengths))));
-  }
+  c.is_i32(lengths, {x[0]});
 }
 
 // Of one T x D by D x T product for each sample and head; half of the scores are masked if causal.
@@ -38,6 +23,22 @@ double product_flops(const AttentionShape& shape, const Shape& qkv) {
 }
 
 }  // namespace
+
+int64_t AttentionShape::head_dim(const Checker& c, int qkv) const {
+  c.rank(qkv, 3);
+  c.at_least(1, {&heads, 1}, "heads");
+  c.at_least(1, {&kv_heads, 1}, "kv_heads");
+  if (heads % kv_heads != 0) {
+    c.refuse(fmt::format("kv_heads must divide the {} heads, got {}", heads, kv_heads));
+  }
+  const int64_t columns = c.shape(qkv)[2], slots = heads + 2 * kv_heads;
+  if (columns % slots != 0) {
+    c.refuse(
+        fmt::format("the {} columns of qkv do not divide into {} queries, {} keys and {} values",
+                    columns, heads, kv_heads, kv_heads));
+  }
+  return columns / slots;
+}
 
 const OpInfo AttentionForward::kInfo{.name = "attention_forward",
                                      .args = {{"qkv", Use::kIn},

@@ -20,6 +20,9 @@ struct AttentionShape {
   int64_t kv_heads = 1;  // divides heads
   bool causal = false;
   float scale = 1;  // usually 1 / sqrt(D)
+
+  // Returns D. Throws Error unless the arg `qkv` holds rows of these heads.
+  int64_t head_dim(const Checker& c, int qkv) const;
 };
 
 // kLengths i32 [B], from 0 to T, is optional: without it, all samples have T rows. kSaved

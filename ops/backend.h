@@ -11,6 +11,7 @@
 #include "ops/activation.h"
 #include "ops/attention.h"
 #include "ops/batch_norm.h"
+#include "ops/cached_attention.h"
 #include "ops/conv2d.h"
 #include "ops/dense.h"
 #include "ops/dropout.h"

@@ -1,27 +1,20 @@
 #include "ops/embedding.h"
 
-#include <fmt/format.h>
+#include "ops/row_positions.h"
 
 namespace trireme::ops {
 namespace {
 
-// Requires i32 tokens [rows], as many as x [rows, C] has rows, and positions [T, C], if present,
-// such that T divides the rows.
+// Requires i32 tokens [rows], as many as x [rows, C] has rows, and positions [T, C], if present.
 void check_tokens(const Checker& c, int tokens, int x, int positions) {
   c.rank(x, 2);
   const Shape& shape = c.shape(x);
-  if (c.dtype(tokens) != DType::kI32) {
-    c.refuse(fmt::format("tokens must be i32, got {}", name_of(c.dtype(tokens))));
-  }
-  c.is(tokens, {shape[0]});
+  c.is_i32(tokens, {shape[0]});
   if (!c.present(positions)) return;
   c.rank(positions, 2);
   const int64_t length = c.shape(positions)[0];
   c.at_least(1, {&length, 1}, "the number of positions");
   c.is(positions, {length, shape[1]});
-  if (shape[0] % length != 0) {
-    c.refuse(fmt::format("{} rows are not a multiple of the {} positions", shape[0], length));
-  }
 }
 
 }  // namespace
@@ -30,11 +23,18 @@ const OpInfo EmbeddingForward::kInfo{.name = "embedding_forward",
                                      .args = {{"tokens", Use::kIn},
                                               {"table", Use::kIn},
                                               {"positions", Use::kIn, kOptional},
+                                              {"starts", Use::kIn, kOptional},
                                               {"y", Use::kOut}}};
 void EmbeddingForward::check(const Checker& c) const {
   check_tokens(c, kTokens, kY, kPositions);
   c.rank(kTable, 2);
   c.is(kTable, {c.shape(kTable)[0], c.shape(kY)[1]});
+  const int64_t rows = c.shape(kY)[0];
+  if (c.present(kStarts)) {
+    check_parts(c, kStarts, rows);
+  } else if (c.present(kPositions)) {
+    check_whole_sequences(c, rows, c.shape(kPositions)[0]);
+  }
 }
 
 const OpInfo EmbeddingBackward::kInfo{.name = "embedding_backward",
@@ -46,6 +46,9 @@ const OpInfo EmbeddingBackward::kInfo{.name = "embedding_backward",
                                       .aliases = {{kDtable, kAddend}}};
 void EmbeddingBackward::check(const Checker& c) const {
   check_tokens(c, kTokens, kDy, kDpositions);
+  if (c.present(kDpositions)) {
+    check_whole_sequences(c, c.shape(kDy)[0], c.shape(kDpositions)[0]);
+  }
   c.rank(kDtable, 2);
   c.is(kDtable, {c.shape(kDtable)[0], c.shape(kDy)[1]});
   c.is(kAddend, c.shape(kDtable));

@@ -1,16 +1,18 @@
 // Embedding: looks up the rows of a table by token: tokens i32 [rows], table [V, C], y [rows, C].
 // Rows of a sequence of length T follow one another, so row r is at position r % T of its sequence;
 // learned positions [T, C] are optional.
+//
+// With kStarts, i32 [B], EmbeddingForward reads parts of B sequences, see RowPositions.
 #pragma once
 
 #include "ops/op_info.h"
 
 namespace trireme::ops {
 
-// y[r] = table[tokens[r]] + positions[r % T]. A token outside [0, V) is an Error on the CPU; on a
+// y[r] = table[tokens[r]] + positions[position of r]. A token outside [0, V) is an Error on the CPU; on a
 // GPU, whose kernels cannot throw, it makes its row NaN.
 struct EmbeddingForward {
-  enum Arg { kTokens, kTable, kPositions, kY, kArgs };
+  enum Arg { kTokens, kTable, kPositions, kStarts, kY, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
 };

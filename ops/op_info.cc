@@ -55,6 +55,13 @@ void Checker::needs(int arg, const Shape& wanted) const {
   }
 }
 
+void Checker::is_i32(int arg, const Shape& wanted) const {
+  is(arg, wanted);
+  if (present(arg) && dtype(arg) != DType::kI32) {
+    refuse(fmt::format("{} must be i32, got {}", name(arg), name_of(dtype(arg))));
+  }
+}
+
 void Checker::at_least(int64_t min, std::span<const int64_t> values, const char* what) const {
   for (int64_t value : values) {
     if (value < min) refuse(fmt::format("{} must be at least {}, got {}", what, min, value));

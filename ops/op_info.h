@@ -58,6 +58,8 @@ class Checker {
   void is(int arg, const Shape& wanted) const;
   // Checks the shape of an optional arg that this op requires.
   void needs(int arg, const Shape& wanted) const;
+  // Like is(), for integers.
+  void is_i32(int arg, const Shape& wanted) const;
   // Checks that the arg has the size of one T in bytes.
   template <class T>
   void is_struct(int arg) const {

@@ -4,10 +4,14 @@
 
 #include <cmath>
 
+#include "ops/row_positions.h"
+
 namespace trireme::ops {
 
 const OpInfo Rotary::kInfo{
-    .name = "rotary", .args = {{"x", Use::kIn}, {"y", Use::kOut}}, .aliases = {{kY, kX}}};
+    .name = "rotary",
+    .args = {{"x", Use::kIn}, {"starts", Use::kIn, kOptional}, {"y", Use::kOut}},
+    .aliases = {{kY, kX}}};
 void Rotary::check(const Checker& c) const {
   c.rank(kX, 2);
   c.is(kY, c.shape(kX));
@@ -15,8 +19,10 @@ void Rotary::check(const Checker& c) const {
   c.at_least(1, {&heads, 1}, "heads");
   c.at_least(2, {&head_dim, 1}, "head_dim");
   const int64_t rows = c.shape(kX)[0], columns = c.shape(kX)[1];
-  if (rows % length != 0) {
-    c.refuse(fmt::format("{} rows are not a multiple of the length {}", rows, length));
+  if (c.present(kStarts)) {
+    check_parts(c, kStarts, rows);
+  } else {
+    check_whole_sequences(c, rows, length);
   }
   if (head_dim % 2 != 0) c.refuse(fmt::format("head_dim must be even, got {}", head_dim));
   if (heads * head_dim > columns) {

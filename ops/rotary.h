@@ -11,9 +11,10 @@
 namespace trireme::ops {
 
 // x, y [rows, columns], where row r is at position r % length. The first `heads` * `head_dim`
-// columns are heads and are rotated, the others are copied. y may be x.
+// columns are heads and are rotated, the others are copied. y may be x. With kStarts, i32 [B], the
+// rows are parts of B sequences, see RowPositions.
 struct Rotary {
-  enum Arg { kX, kY, kArgs };
+  enum Arg { kX, kStarts, kY, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
 

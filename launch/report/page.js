@@ -70,7 +70,7 @@ function runCard(run, index) {
   if (run.evaluations) stats.push(stat("Eval loss", short(run.evaluations.last.loss)), ...briefStats(run.evaluations.last));
   stats.push(
     stat("Train loss", short(loss)),
-    stat("Samples/s", short(run.samples_per_second, 3)),
+    run.tokens_per_second === null ? stat("Samples/s", short(run.samples_per_second, 3)) : stat("Tokens/s", short(run.tokens_per_second, 3)),
     stat("Time", duration(end ? end.wall_seconds : run.seconds)),
     stat("Ranks", integer(run.ranks)),
     stat("Steps", integer(run.step), planned > run.step ? `of ${integer(planned)}` : ""));

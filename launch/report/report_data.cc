@@ -388,6 +388,7 @@ Json run_data(const train::RunRecords& run, const std::string& name) {
           {"seconds", last.seconds},
           {"last_loss", or_null(last.train_loss)},
           {"samples_per_second", or_null(run.samples_per_second())},
+          {"tokens_per_second", or_null(run.tokens_per_second())},
           {"summary", end_of(run)},
           {"records", run.steps.size()},
           {"clock", clock(run)},

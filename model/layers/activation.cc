@@ -10,6 +10,7 @@ class ActivationLayer final : public Layer {
   explicit ActivationLayer(ops::Activation activation) : activation_(activation) {}
   std::string_view kind() const override { return name_of(activation_); }
   ops::Activation as_activation() const override { return activation_; }
+  bool is_causal() const override { return true; }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);

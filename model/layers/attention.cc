@@ -14,6 +14,7 @@ class Attention final : public Layer {
  public:
   explicit Attention(const AttentionConfig& config) : config_(config) {}
   std::string_view kind() const override { return "attention"; }
+  bool is_causal() const override { return config_.causal(); }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
@@ -45,6 +46,12 @@ class Attention final : public Layer {
   ValueId forward(Emitter& emit) const override {
     const ValueId qkv = rotated(emit, emit.row_major(emit.input()), /*inverse=*/false);
     const ValueId y = emit.new_value(emit.output_shape(), Layout::row_major());
+    if (emit.starts() != kNoValue) {
+      const ValueId cache =
+          emit.new_cache({emit.batch(), emit.sequence_length(), 2 * kv_heads() * head_dim(emit)});
+      emit.emit(ops::CachedAttention{shape(emit)}, {qkv, emit.starts(), cache, y});
+      return y;
+    }
     ValueId saved = kNoValue;
     if (emit.training()) {
       saved = emit.new_value(emit.gradient_dtype(),
@@ -82,12 +89,12 @@ class Attention final : public Layer {
   ValueId rotated(Emitter& emit, ValueId x, bool inverse) const {
     if (!config_.has_rotary()) return x;
     const ValueId y = emit.new_value_like(x);
-    emit.emit(ops::Rotary{.length = emit.output_shape()[1],
+    emit.emit(ops::Rotary{.length = emit.sequence_length(),
                           .heads = config_.heads() + kv_heads(),
                           .head_dim = head_dim(emit),
                           .base = config_.rotary().base(),
                           .inverse = inverse},
-              {emit.rows(x), emit.rows(y)});
+              {emit.rows(x), emit.starts(), emit.rows(y)});
     return y;
   }
 

@@ -13,6 +13,7 @@ class Dense final : public Layer {
  public:
   explicit Dense(const DenseConfig& config) : config_(config) {}
   std::string_view kind() const override { return "dense"; }
+  bool is_causal() const override { return true; }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);

@@ -9,6 +9,7 @@ class Dropout final : public Layer {
  public:
   explicit Dropout(const DropoutConfig& config) : rate_(config.rate()) {}
   std::string_view kind() const override { return "dropout"; }
+  bool is_causal() const override { return true; }
   bool is_identity() const override { return rate_ == 0; }
 
   Signature infer(std::span<const Shape> inputs) const override {

@@ -11,6 +11,7 @@ class Embedding final : public Layer {
  public:
   explicit Embedding(const EmbeddingConfig& config) : config_(config) {}
   std::string_view kind() const override { return "embedding"; }
+  bool is_causal() const override { return true; }
   bool reads_tokens() const override { return true; }
 
   Signature infer(std::span<const Shape> inputs) const override {
@@ -46,7 +47,7 @@ class Embedding final : public Layer {
     const ValueId y = emit.new_value(emit.output_shape(), Layout::row_major());
     emit.emit(ops::EmbeddingForward{},
               {tokens(emit), emit.parameter(0), has_positions() ? emit.parameter(1) : kNoValue,
-               emit.rows(y)});
+               emit.starts(), emit.rows(y)});
     return y;
   }
 

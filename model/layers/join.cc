@@ -10,6 +10,7 @@ namespace {
 class Sum final : public Layer {
  public:
   std::string_view kind() const override { return "add"; }
+  bool is_causal() const override { return true; }
   bool is_sum() const override { return true; }
 
   Signature infer(std::span<const Shape> inputs) const override {

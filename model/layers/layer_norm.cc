@@ -13,6 +13,7 @@ class LayerNorm final : public Layer {
  public:
   LayerNorm(bool centered, float epsilon) : centered_(centered), epsilon_(epsilon) {}
   std::string_view kind() const override { return centered_ ? "layer_norm" : "rms_norm"; }
+  bool is_causal() const override { return true; }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);

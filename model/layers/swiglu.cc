@@ -10,6 +10,7 @@ namespace {
 class Swiglu final : public Layer {
  public:
   std::string_view kind() const override { return "swiglu"; }
+  bool is_causal() const override { return true; }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);

@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstring>
-#include <limits>
 #include <map>
 #include <memory>
 #include <utility>
@@ -18,6 +16,7 @@
 #include "core/alignment.h"
 #include "core/parallel.h"
 #include "ops/choose_layouts.h"
+#include "ops/cpu/attention_rows.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
 #include "ops/cpu/simd.h"
@@ -142,25 +141,6 @@ std::pair<BySize<Products>, size_t> make_products(const Geometry& g, Make make) 
   return {std::move(all), scratch};
 }
 
-// p = softmax of the first `visible` scores, 0 beyond; returns their log-sum-exp. p may be s.
-template <class T>
-TRIREME_VECTORIZED float softmax_row(const float* s, T* p, int64_t visible, int64_t keys,
-                                     float scale) {
-  float largest = -std::numeric_limits<float>::infinity();
-  for (int64_t j = 0; j < visible; ++j) largest = s[j] > largest ? s[j] : largest;
-  largest *= scale;
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < visible; ++j) sum += fast_exp(s[j] * scale - largest);
-  const float factor = visible > 0 ? 1 / sum : 0;
-#pragma omp simd
-  for (int64_t j = 0; j < visible; ++j) {
-    p[j] = from_float<T>(fast_exp(s[j] * scale - largest) * factor);
-  }
-  for (int64_t j = visible; j < keys; ++j) p[j] = from_float<T>(0);
-  return visible > 0 ? largest + std::log(sum) : 0;
-}
-
 // p as in forward, from the log-sum-exp.
 template <class T>
 TRIREME_VECTORIZED void weights_row(const float* s, T* p, int64_t visible, int64_t keys,
@@ -178,19 +158,6 @@ TRIREME_VECTORIZED void score_gradient_row(const float* dp, T* p, int64_t keys, 
   for (int64_t j = 0; j < keys; ++j) {
     p[j] = from_float<T>(scale * to_float(p[j]) * (dp[j] - delta));
   }
-}
-
-template <class T>
-TRIREME_VECTORIZED float dot_row(const T* a, const T* b, int64_t count) {
-  float sum = 0;
-#pragma omp simd reduction(+ : sum)
-  for (int64_t i = 0; i < count; ++i) sum += to_float(a[i]) * to_float(b[i]);
-  return sum;
-}
-
-template <class T>
-TRIREME_VECTORIZED void cast_row(const float* from, T* to, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) to[i] = from_float<T>(from[i]);
 }
 
 // Scratch memory of a thread, a part after the other.

@@ -9,6 +9,7 @@
 #include "ops/cpu/plans.h"
 #include "ops/cpu/simd.h"
 #include "ops/function_op.h"
+#include "ops/row_positions.h"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -38,8 +39,10 @@ Plan plan(const EmbeddingForward&, const EnginePtr&, Specs given) {
   const int64_t rows = given[Op::kY].shape[0], width = given[Op::kY].shape[1];
   const int64_t vocabulary = given[Op::kTable].shape[0];
   const int64_t length = is_absent(given[Op::kPositions]) ? 1 : given[Op::kPositions].shape[0];
+  const int64_t part = part_rows(given[Op::kStarts], rows);
   return with_element(given[Op::kY].dtype, [&]<class T>(T) -> Plan {
     return host_op(in_row_major(given), [=](Args args, void*) {
+      const RowPositions position{pointer<const int32_t>(args, Op::kStarts), part, length};
       const auto* tokens = pointer<const int32_t>(args, Op::kTokens);
       const auto* table = pointer<const T>(args, Op::kTable);
       const auto* positions = pointer<const T>(args, Op::kPositions);
@@ -49,7 +52,7 @@ Plan plan(const EmbeddingForward&, const EnginePtr&, Specs given) {
         for (int64_t r = begin; r < end; ++r) {
           const T* entry = table + tokens[r] * width;
           if (positions) {
-            add_rows(entry, positions + r % length * width, y + r * width, width);
+            add_rows(entry, positions + position(r) * width, y + r * width, width);
           } else {
             std::memcpy(y + r * width, entry, static_cast<size_t>(width) * sizeof(T));
           }

@@ -2,12 +2,12 @@
 // own (queries or keys); its lanes each look at another row (a key or a query) of a tile in shared
 // memory. Nothing of size T x T is stored, and sums always run in the same order.
 #include <limits>
-#include <string>
 
 #include "ops/attention.h"
 #include "ops/choose_layouts.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/element.h"
+#include "ops/cuda/heads.h"
 #include "ops/cuda/plans.h"
 #include "ops/cuda/reduce.h"
 #include "ops/function_op.h"
@@ -19,7 +19,6 @@ constexpr int kWarps = 4;
 constexpr int kRowsPerWarp = 2;
 constexpr int kBlockRows = kWarps * kRowsPerWarp;
 constexpr int kTileRows = kWarpSize;
-constexpr int kMaxHeadDim = 128;
 
 struct Heads {
   const int32_t* lengths;  // of the samples; null: all are `length`
@@ -90,15 +89,6 @@ __device__ void accumulate(const float* weights, const Tile<kTileRows, P>& tile,
     for (int j = 0; j < kTileRows; ++j) {
       sum[i] += weights[j] * tile.row(j)[lane + i * kWarpSize];
     }
-  }
-}
-
-template <class T, int P>
-__device__ void write_row(T* row, int64_t dim, float factor, const float (&values)[P]) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
-#pragma unroll
-  for (int i = 0; i < P; ++i) {
-    if (lane + i * kWarpSize < dim) row[lane + i * kWarpSize] = from_float<T>(factor * values[i]);
   }
 }
 
@@ -274,10 +264,6 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 
 Heads heads_of(const AttentionShape& shape, const Shape& qkv) {
   const int64_t dim = qkv[2] / (shape.heads + 2 * shape.kv_heads);
-  if (dim > kMaxHeadDim) {
-    throw Error("attention: heads have " + std::to_string(dim) +
-                " elements; on a GPU they have at most " + std::to_string(kMaxHeadDim));
-  }
   return {nullptr,        qkv[1],      static_cast<int>(dim), shape.heads,
           shape.kv_heads, shape.scale, shape.causal};
 }
@@ -287,16 +273,6 @@ trireme::cuda::Grid head_grid(const Shape& qkv, int64_t heads, int64_t rows) {
   return {.blocks = dim3(static_cast<unsigned>((qkv[1] + rows - 1) / rows),
                          static_cast<unsigned>(heads), static_cast<unsigned>(qkv[0])),
           .threads = dim3(kWarps * kWarpSize)};
-}
-
-// Calls f(T(), Size<P>()) with the elements of a head that a lane has.
-template <class F>
-Plan with_head_dim(DType dtype, int64_t dim, F f) {
-  return with_element(dtype, [&]<class T>(T) -> Plan {
-    if (dim <= kWarpSize) return f(T(), std::integral_constant<int, 1>());
-    if (dim <= 2 * kWarpSize) return f(T(), std::integral_constant<int, 2>());
-    return f(T(), std::integral_constant<int, 4>());
-  });
 }
 
 }  // namespace

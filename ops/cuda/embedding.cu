@@ -9,6 +9,7 @@
 #include "ops/cuda/reduce.h"
 #include "ops/embedding.h"
 #include "ops/function_op.h"
+#include "ops/row_positions.h"
 
 namespace trireme::ops::cuda {
 namespace {
@@ -18,7 +19,7 @@ constexpr int kLookupThreads = 256;  // of a block, which has a row
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxRowThreads)
     embedding_kernel(const int32_t* tokens, const T* table, const T* positions, int64_t rows,
-                     int64_t width, int64_t vocabulary, int64_t length, T* y) {
+                     int64_t width, int64_t vocabulary, RowPositions position, T* y) {
   const int64_t row = row_of_thread();
   if (row >= rows) return;
   const int64_t token = tokens[row];
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     Pack<float, N> values{};
     if (known) values = to_float(load<N>(table + token * width + at));
     Pack<float, N> added{};
-    if (positions) added = to_float(load<N>(positions + row % length * width + at));
+    if (positions) added = to_float(load<N>(positions + position(row) * width + at));
 #pragma unroll
     for (int i = 0; i < N; ++i) {
       values.values[i] =
@@ -114,12 +115,14 @@ Plan plan(const EmbeddingForward&, const ContextPtr&, Specs given) {
   const int64_t rows = given[Op::kY].shape[0], width = given[Op::kY].shape[1];
   const int64_t vocabulary = given[Op::kTable].shape[0];
   const int64_t length = is_absent(given[Op::kPositions]) ? 1 : given[Op::kPositions].shape[0];
+  const int64_t part = part_rows(given[Op::kStarts], rows);
   return with_pack(given[Op::kY].dtype, width, [&]<class T, int N>(T, Size<N>) -> Plan {
     const trireme::cuda::Grid grid = row_grid(rows, width / N);
     return function_op(in_row_major(given), [=](Stream& stream, Args args, void*) {
+      const RowPositions position{pointer<int32_t>(args, Op::kStarts), part, length};
       trireme::cuda::launch("embedding_forward", embedding_kernel<T, N>, grid, stream,
                             pointer<int32_t>(args, Op::kTokens), pointer<T>(args, Op::kTable),
-                            pointer<T>(args, Op::kPositions), rows, width, vocabulary, length,
+                            pointer<T>(args, Op::kPositions), rows, width, vocabulary, position,
                             pointer<T>(args, Op::kY));
     });
   });

@@ -98,7 +98,7 @@ TEST(Bench, ReportsTheStepAndItsParts) {
     EXPECT_EQ(result["steps"], 5);
     for (const char* key :
          {"samples_per_second", "step_ms", "floor_ms", "forward_ms", "backward_ms",
-          "seconds_to_first_step", "peak_memory_bytes", "threads"}) {
+          "seconds_to_first_step", "peak_memory_bytes", "threads", "model_flops_utilization"}) {
       EXPECT_GT(result[key].get<double>(), 0) << key;
     }
     EXPECT_GE(result["exposed_comm_fraction"].get<double>(), 0);

@@ -260,6 +260,20 @@ class TestNetwork {
     return gradients_.as<double>()[static_cast<size_t>(parameter.begin) + i];
   }
   const Graph& graph() const { return graph_; }
+  Device& device() { return *device_; }
+  ops::Backend& backend() { return *backend_; }
+  ModelArrays arrays() const {
+    return {.parameters = values_.data(),
+            .low_precision = low_precision_.data(),
+            .gradients = gradients_.data(),
+            .running_stats = running_stats_.data()};
+  }
+  Buffer on_device(std::span<const std::byte> host) {
+    Buffer buffer = device_->allocate(host.size_bytes());
+    device_->copy(buffer.data(), host.data(), host.size_bytes(), *stream_);
+    stream_->synchronize();
+    return buffer;
+  }
 
   std::unique_ptr<const Program> program;
   Parameters parameters;
@@ -270,12 +284,6 @@ class TestNetwork {
   size_t outputs(int64_t rows) const {
     const Node& read = graph_.nodes[static_cast<size_t>(graph_.nodes.back().inputs[0])];
     return static_cast<size_t>(rows * read.signature.output.elements());
-  }
-  ModelArrays arrays() const {
-    return {.parameters = values_.data(),
-            .low_precision = low_precision_.data(),
-            .gradients = gradients_.data(),
-            .running_stats = running_stats_.data()};
   }
   void fill_with_nan(bool clear_gradients) {
     // 0xFF bytes are NaN in every float format.
@@ -301,12 +309,6 @@ class TestNetwork {
     const std::vector<unsigned char> host(bytes, byte);
     device_->copy(buffer.data(), host.data(), bytes, *stream_);
     stream_->synchronize();
-  }
-  Buffer on_device(std::span<const std::byte> host) {
-    Buffer buffer = device_->allocate(host.size_bytes());
-    device_->copy(buffer.data(), host.data(), host.size_bytes(), *stream_);
-    stream_->synchronize();
-    return buffer;
   }
 
   std::unique_ptr<Device> device_;

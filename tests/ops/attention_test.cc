@@ -1,9 +1,8 @@
 // Attention: the reference against PyTorch's numbers and against differences, each backend against
 // the reference.
-#include "ops/attention.h"
-
 #include <cmath>
 
+#include "ops/cached_attention.h"
 #include "tests/ops/differences.h"
 #include "tests/ops/harness.h"
 
@@ -83,7 +82,41 @@ TEST_P(AttentionTest, LargeScores) {
          .slack = 20});
 }
 
+// Sequences at their beginning, in the middle, up to the last position, beyond it, and padding.
+TEST_P(AttentionTest, Cached) {
+  constexpr int64_t kPositions = 150;
+  const std::vector<double> starts{0, 33, kPositions - 5, kPositions - 4, kPositions};
+  for (int64_t dim : {4, 33, 64, 128}) {
+    for (int64_t length : {1, 5}) {
+      const Problem p{std::ssize(starts), length, dim, {4, 2, true, 0.3f}};
+      const Shape cache{p.samples, kPositions, 2 * p.shape.kv_heads * dim};
+      check({.name = name_of(p),
+             .op = CachedAttention{p.shape},
+             .tensors = {random(weight(p.qkv()), 1), with(exact(DType::kI32, {p.samples}), starts),
+                         random(weight(cache), 2), weight(p.y())}});
+    }
+  }
+}
+
 TRIREME_ON_ALL_TARGETS(AttentionTest);
+
+// Reading a sequence in parts gives what attention gives for the whole.
+TEST(CachedAttention, PartsEqualTheWhole) {
+  const Problem p{1, 5, 3, {4, 2, true, 0.6f}};
+  std::vector<Tensor> whole{random_numbers(p.qkv(), 1), Tensor(), unwritten(p.y()), Tensor()};
+  evaluate(AttentionForward{p.shape}, whole);
+  const int64_t row = p.qkv()[2], y_row = p.y()[2];
+  Tensor cache = random_numbers({1, 5, 2 * p.shape.kv_heads * p.dim}, 2);
+  for (const auto& [start, length] : {std::pair<int64_t, int64_t>{0, 3}, {3, 1}, {4, 1}}) {
+    Tensor qkv = unwritten({1, length, row}), y = unwritten({1, length, y_row});
+    Tensor starts = labels_of({static_cast<int32_t>(start)});
+    for (int64_t i = 0; i < length * row; ++i) qkv[i] = whole[0][start * row + i];
+    evaluate(CachedAttention{p.shape}, {&qkv, &starts, &cache, &y});
+    for (int64_t i = 0; i < length * y_row; ++i) {
+      EXPECT_NEAR(y[i], whole[AttentionForward::kY][start * y_row + i], 1e-12);
+    }
+  }
+}
 
 TEST(AttentionGradient, MatchesDifferences) {
   using F = AttentionForward;

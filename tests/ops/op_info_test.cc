@@ -56,7 +56,8 @@ void add_layers(std::vector<Example>& all) {
                  {some({2, 4, 2}), some({2, 4, 2}), some({4}), some({2, 2, 2}), state(),
                   unwritten({2, 4, 2}), unwritten({4}), unwritten({4})}});
   all.push_back({EmbeddingForward{},
-                 {labels_of({1, 0, 1, 2}), some({3, 5}), some({2, 5}), unwritten({4, 5})}});
+                 {labels_of({1, 0, 1, 2}), some({3, 5}), some({2, 5}), labels_of({0, 1}),
+                  unwritten({4, 5})}});
   all.push_back({EmbeddingBackward{},
                  {labels_of({1, 0, 1, 2}), some({4, 5}), some({3, 5}), unwritten({3, 5}),
                   unwritten({2, 5})}});
@@ -66,8 +67,10 @@ void add_layers(std::vector<Example>& all) {
   all.push_back({AttentionBackward{heads},
                  {some({2, 3, 8}), labels_of({2, 3}), some({2, 3, 4}), some({2, 2, 3}),
                   some({2, 3, 4}), unwritten({2, 3, 8})}});
-  all.push_back(
-      {Rotary{.length = 2, .heads = 1, .head_dim = 4}, {some({4, 5}), unwritten({4, 5})}});
+  all.push_back({CachedAttention{heads},
+                 {some({2, 3, 8}), labels_of({2, 0}), some({2, 5, 4}), unwritten({2, 3, 4})}});
+  all.push_back({Rotary{.length = 2, .heads = 1, .head_dim = 4},
+                 {some({4, 5}), labels_of({1, 0}), unwritten({4, 5})}});
   all.push_back({SwigluForward{}, {some({2, 6}), unwritten({2, 3})}});
   all.push_back({SwigluBackward{}, {some({2, 6}), some({2, 3}), unwritten({2, 6})}});
   all.push_back({DropoutForward{}, {some(x), state(), unwritten(x)}});

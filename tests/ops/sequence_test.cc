@@ -40,9 +40,30 @@ TEST_P(EmbeddingTest, Forward) {
       check({.name = positions ? "with positions" : "without positions",
              .op = EmbeddingForward{},
              .tensors = {tokens(p), random(weight({p.vocabulary, p.width}), 1),
-                         positions ? random(weight({p.length, p.width}), 2) : none(),
+                         positions ? random(weight({p.length, p.width}), 2) : none(), none(),
                          weight({p.rows(), p.width})}});
     }
+  }
+}
+
+// The last part ends beyond the positions.
+TestTensor starts_of(int64_t samples, int64_t part, int64_t length) {
+  TestTensor starts = exact(DType::kI32, {samples});
+  for (int64_t i = 0; i < samples; ++i) {
+    starts.values.push_back(static_cast<double>(i == 0 ? length - part + 1 : i % length));
+  }
+  return starts;
+}
+
+TEST_P(EmbeddingTest, ForwardOfParts) {
+  constexpr int64_t kLength = 9;
+  for (const EmbeddingProblem& p : embedding_problems()) {
+    if (p.length > kLength) continue;
+    check({.name = "parts",
+           .op = EmbeddingForward{},
+           .tensors = {tokens(p), random(weight({p.vocabulary, p.width}), 1),
+                       random(weight({kLength, p.width}), 2),
+                       starts_of(p.samples, p.length, kLength), weight({p.rows(), p.width})}});
   }
 }
 
@@ -67,7 +88,7 @@ TEST(EmbeddingGradient, MatchesDifferences) {
   using F = EmbeddingForward;
   Tensor tokens = labels_of({3, 0, 3, 1, 3, 0});
   std::vector<Tensor> forward{tokens, random_numbers({4, 5}, 1), random_numbers({3, 5}, 2),
-                              unwritten({6, 5})};
+                              Tensor(), unwritten({6, 5})};
   Tensor dy = random_numbers({6, 5}, 3), addend, dtable = unwritten({4, 5}),
          dpositions = unwritten({3, 5});
   evaluate(EmbeddingBackward{}, {&tokens, &dy, &addend, &dtable, &dpositions});
@@ -98,8 +119,19 @@ TEST_P(RotaryTest, RotatesForwardAndBack) {
       Rotary op = p.op;
       op.inverse = inverse;
       const Shape x{p.samples * op.length, p.columns};
-      check({.name = x.to_string(), .op = op, .tensors = {random(weight(x), 1), weight(x)}});
+      check(
+          {.name = x.to_string(), .op = op, .tensors = {random(weight(x), 1), none(), weight(x)}});
     }
+  }
+}
+
+TEST_P(RotaryTest, RotatesParts) {
+  for (const RotaryProblem& p : rotary_problems()) {
+    const int64_t part = (p.op.length + 1) / 2;
+    const Shape x{p.samples * part, p.columns};
+    check({.name = x.to_string(),
+           .op = p.op,
+           .tensors = {random(weight(x), 1), starts_of(p.samples, part, p.op.length), weight(x)}});
   }
 }
 
@@ -108,24 +140,24 @@ TRIREME_ON_ALL_TARGETS(RotaryTest);
 // Position 2 of a head of 4: the pairs (0, 2) and (1, 3) turn by 2 and by 2 / 100^(1/2).
 TEST(Rotary, TurnsPairsByTheirAngles) {
   std::vector<Tensor> tensors{numbers({3, 5}, {1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5}),
-                              unwritten({3, 5})};
+                              Tensor(), unwritten({3, 5})};
   evaluate(Rotary{.length = 3, .heads = 1, .head_dim = 4, .base = 100}, tensors);
   const double c0 = std::cos(2.0), s0 = std::sin(2.0), c1 = std::cos(0.2), s1 = std::sin(0.2);
   const std::vector<double> expected{c0 - 3 * s0, 2 * c1 - 4 * s1, 3 * c0 + s0, 4 * c1 + 2 * s1, 5};
   for (int64_t i = 0; i < 5; ++i) {
-    EXPECT_EQ(tensors[1][i], tensors[0][i]);  // position 0 stays
-    EXPECT_NEAR(tensors[1][10 + i], expected[static_cast<size_t>(i)], 1e-12);
+    EXPECT_EQ(tensors[2][i], tensors[0][i]);  // position 0 stays
+    EXPECT_NEAR(tensors[2][10 + i], expected[static_cast<size_t>(i)], 1e-12);
   }
 }
 
 TEST(Rotary, TheInverseIsTheGradient) {
   using F = Rotary;
   const F op{.length = 3, .heads = 2, .head_dim = 4};
-  std::vector<Tensor> forward{random_numbers({6, 9}, 1), unwritten({6, 9})};
-  Tensor dy = random_numbers({6, 9}, 2), dx = unwritten({6, 9});
+  std::vector<Tensor> forward{random_numbers({6, 9}, 1), Tensor(), unwritten({6, 9})};
+  Tensor dy = random_numbers({6, 9}, 2), absent, dx = unwritten({6, 9});
   F back = op;
   back.inverse = true;
-  evaluate(back, {&dy, &dx});
+  evaluate(back, {&dy, &absent, &dx});
   EXPECT_LT(relative_error(dx, differences(op, forward, F::kX, F::kY, dy)), 1e-7);
 }
 

@@ -65,6 +65,7 @@ TEST(Metrics, StepsAreWrittenWithFullPrecision) {
   r.parameter_checksum = 0xABC;
   r.loss_scale = 65536;
   r.skipped_steps = 2;
+  r.tokens_per_second = 500.5;
   append(path, 0, {r, EvaluationRecord{.step = 3, .metrics = {.loss = NAN}}});
   const auto all = lines(path);
   ASSERT_EQ(all.size(), 2u);
@@ -84,6 +85,7 @@ TEST(Metrics, StepsAreWrittenWithFullPrecision) {
   EXPECT_EQ(all[0]["parameter_checksum"], "0000000000000abc");
   EXPECT_EQ(all[0]["loss_scale"], 65536);
   EXPECT_EQ(all[0]["skipped_steps"], 2);
+  EXPECT_EQ(all[0]["tokens_per_second"], 500.5);
   EXPECT_EQ(all[1]["event"], "eval");
   EXPECT_EQ(all[1]["eval_loss"], "NaN");
   EXPECT_FALSE(all[1].contains("eval_accuracy"));

@@ -42,6 +42,17 @@ TEST(Progress, PlainOutputIsOneLinePerEpoch) {
             "eval loss 0.3000  accuracy 90.00%\n");
 }
 
+TEST(Progress, CountsTokens) {
+  Captured out;
+  Progress progress({.put = out.put()}, 1, 100);
+  Progress::Step step = at(1);
+  step.tokens = step.samples * 128;
+  progress.step(step, Progress::Clock::now());
+  progress.epoch_done(1, 0.25, std::nullopt);
+  EXPECT_EQ(out.text(),
+            "epoch 1/1  step 1  loss 0.2500  64k tokens/s  data wait 10%  exposed comm 20%\n");
+}
+
 TEST(Progress, ShowsTheMetricsOfTheTask) {
   Captured out;
   Progress progress({.put = out.put()}, 1, 1);

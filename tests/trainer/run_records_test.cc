@@ -17,7 +17,8 @@ namespace {
 constexpr const char* kConfig = "batch { global: 64 }\ntrain { epochs: 2 }\n";
 constexpr const char* kStart =
     R"({"event":"start","step":0,"epoch":0,"version":"0.1.0","model":"lenet","parameters":61706,)"
-    R"("ranks":2,"precision":"FP32","batch_global":64,"steps_per_epoch":10,"total_steps":20})"
+    R"("ranks":2,"precision":"FP32","batch_global":64,"steps_per_epoch":10,"total_steps":20,)"
+    R"("tokens_per_sample":8})"
     "\n";
 constexpr const char* kSummary =
     R"({"status":"done","ranks":2,"precision":"FP32","epochs":2,"steps":20,)"
@@ -86,6 +87,7 @@ TEST(RunRecords, ReadsStepsEvaluationsLagsAndEvents) {
   EXPECT_EQ(run.events[1].kind, "loss_spike");
   EXPECT_TRUE(run.problems.empty());
   EXPECT_DOUBLE_EQ(run.samples_per_second().value(), 640);
+  EXPECT_DOUBLE_EQ(run.tokens_per_second().value(), 8 * 640);
 }
 
 std::string start_line(int64_t step, int64_t epoch, int64_t position, int64_t batch) {

@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "core/error.h"
 #include "core/random.h"
-#include "model/model.pb.h"
+#include "model/context.h"
 
 namespace trireme::train {
 namespace {
@@ -39,21 +40,89 @@ std::vector<Candidate> candidates(std::span<const float> logits, const Sampling&
   return all;
 }
 
+constexpr int64_t kPromptPart = 64;  // tokens of a prompt that are read at a time
+
 // Throws ConfigError unless the network predicts the next token from those before it.
-void require_causal(const Config& config, const model::ModelInput& input) {
+void require_causal(const model::Graph& graph) {
   const auto refuse = [](const std::string& why) { throw ConfigError("model", why); };
-  if (input.input.dtype != DType::kI32 || input.target.shape.rank() != 1) {
+  if (graph.input.input.dtype != DType::kI32 || graph.input.target.shape.rank() != 1) {
     refuse("the network does not predict tokens, so it cannot generate any");
   }
-  const NetworkConfig network = model::network_of(config.run.model(), input);
-  for (const LayerConfig& layer : network.layer()) {
-    if (!layer.has_attention() || layer.attention().causal()) continue;
+  for (const model::Node& node : std::span(graph.nodes).first(graph.nodes.size() - 1)) {
+    if (node.layer->is_causal()) continue;
+    const bool attention = node.layer->kind() == "attention";
     refuse(
-        fmt::format("layer '{}': attention reads later tokens, too, so the network cannot "
-                    "generate any; set attention.causal",
-                    layer.name()));
+        fmt::format("layer '{}': {} reads later tokens, too, so the network cannot generate any{}",
+                    node.name, node.layer->kind(), attention ? "; set attention.causal" : ""));
   }
 }
+
+// A sequence that is being continued.
+struct Sequence {
+  std::vector<int32_t> tokens = {};  // empty: the row is not in use
+  uint64_t number = 0;
+  int64_t first = 0;  // tokens before this one have been forgotten
+  int64_t read = 0;   // those before this one, from `first` on, are in the cache
+
+  int64_t unread() const { return std::ssize(tokens) - read; }
+};
+
+// A program that reads up to `length` tokens of each sequence.
+class Part {
+ public:
+  Part(const TrainedModel& model, ops::Backend& backend, int64_t rows, int64_t length, bool output)
+      : device_(backend.device()),
+        length_(length),
+        positions_(model.graph().input.input.shape[0]),
+        tokens_(static_cast<size_t>(rows * length)),
+        starts_(static_cast<size_t>(rows)) {
+    model::Parameters parameters = model.parameters();
+    program_ = model::Program::compile(model.graph(), backend,
+                                       {.batch = rows,
+                                        .training = false,
+                                        .dtype = parameters.dtype,
+                                        .output = output,
+                                        .loss = false,
+                                        .part = length},
+                                       parameters);
+    activations_ = device_.allocate(program_->activation_bytes());
+    device_tokens_ = device_.allocate(tokens_.size() * sizeof(int32_t));
+    device_starts_ = device_.allocate(starts_.size() * sizeof(int32_t));
+    context_.emplace(*program_, model.arrays(), activations_.data());
+    context_->bind(model::Port::kInput, device_tokens_.data());
+    context_->bind(model::Port::kStarts, device_starts_.data());
+  }
+
+  size_t cache_bytes() const { return program_->cache_bytes(); }
+  void bind(model::Port port, const Buffer& memory) { context_->bind(port, memory.data()); }
+
+  // Reads the next tokens of each sequence, but not its last `left` ones.
+  void read(std::span<Sequence> sequences, int64_t left, Stream& stream) {
+    std::ranges::fill(tokens_, 0);
+    for (size_t row = 0; row < sequences.size(); ++row) {
+      Sequence& sequence = sequences[row];
+      const int64_t count = std::clamp(sequence.unread() - left, int64_t{0}, length_);
+      // Positions beyond the cache are padding.
+      starts_[row] = static_cast<int32_t>(count > 0 ? sequence.read - sequence.first : positions_);
+      std::copy_n(sequence.tokens.begin() + sequence.read, count,
+                  tokens_.begin() + static_cast<int64_t>(row) * length_);
+      sequence.read += count;
+    }
+    device_.copy(device_tokens_.data(), tokens_.data(), device_tokens_.bytes(), stream);
+    device_.copy(device_starts_.data(), starts_.data(), device_starts_.bytes(), stream);
+    context_->forward(stream);
+  }
+
+ private:
+  Device& device_;
+  int64_t length_;
+  int64_t positions_;
+  std::vector<int32_t> tokens_;
+  std::vector<int32_t> starts_;
+  std::unique_ptr<const model::Program> program_;
+  std::optional<model::Context> context_;
+  Buffer activations_, device_tokens_, device_starts_;
+};
 
 }  // namespace
 
@@ -83,34 +152,75 @@ int32_t sample_token(std::span<const float> logits, const Sampling& sampling, do
   return all.back().token;  // because of rounding
 }
 
-Generator::Generator(const TrainedModel& model, const Config& config, ops::Backend& backend,
-                     int64_t rows)
-    : predictor_((require_causal(config, model.graph().input), model), backend, rows),
-      length_(model.graph().input.input.shape[0]),
-      vocab_size_(predictor_.outputs() / length_),
-      inputs_(static_cast<size_t>(rows * length_)) {}
-
-void Generator::extend(std::span<Sequence* const> sequences, const Sampling& sampling) {
-  // Positions after the last token are padding, which earlier ones do not attend to.
-  std::ranges::fill(inputs_, 0);
-  const auto window = [&](const Sequence& sequence) {
-    return std::min(std::ssize(sequence.tokens), length_);
-  };
-  for (size_t row = 0; row < sequences.size(); ++row) {
-    const std::vector<int32_t>& tokens = sequences[row]->tokens;
-    std::copy(tokens.end() - window(*sequences[row]), tokens.end(),
-              inputs_.begin() + static_cast<int64_t>(row) * length_);
+struct Generator::State {
+  State(const TrainedModel& model, ops::Backend& backend, int64_t rows)
+      : device((require_causal(model.graph()), backend.device())),
+        length(model.graph().input.input.shape[0]),
+        vocab_size(model.graph().input.classes),
+        stream(device.create_stream(StreamKind::kCompute)),
+        token(model, backend, rows, 1, /*output=*/true),
+        prompt(model, backend, rows, std::min(length, kPromptPart), /*output=*/false),
+        cache(device.allocate(token.cache_bytes())),
+        device_logits(device.allocate(static_cast<size_t>(rows * vocab_size) * sizeof(float))),
+        logits(static_cast<size_t>(rows * vocab_size)),
+        sequences(static_cast<size_t>(rows)) {
+    token.bind(model::Port::kCache, cache);
+    token.bind(model::Port::kOutput, device_logits);
+    prompt.bind(model::Port::kCache, cache);
   }
-  const std::span<const float> logits =
-      predictor_.run(reinterpret_cast<const std::byte*>(inputs_.data()), std::ssize(sequences));
-  for (size_t row = 0; row < sequences.size(); ++row) {
-    Sequence& sequence = *sequences[row];
-    const int64_t last = static_cast<int64_t>(row) * length_ + window(sequence) - 1;
+
+  Sequence& sequence(int64_t row) { return sequences.at(static_cast<size_t>(row)); }
+
+  Device& device;
+  int64_t length;
+  int64_t vocab_size;
+  std::unique_ptr<Stream> stream;
+  Part token;   // reads the last token of each sequence
+  Part prompt;  // reads those before
+  Buffer cache, device_logits;
+  std::vector<float> logits;  // [rows, vocab_size]
+  std::vector<Sequence> sequences;
+};
+
+Generator::Generator(const TrainedModel& model, ops::Backend& backend, int64_t rows)
+    : state_(std::make_unique<State>(model, backend, rows)) {}
+Generator::~Generator() = default;
+
+int64_t Generator::length() const { return state_->length; }
+int64_t Generator::vocab_size() const { return state_->vocab_size; }
+
+void Generator::begin(int64_t row, std::vector<int32_t> tokens, uint64_t number) {
+  state_->sequence(row) = {.tokens = std::move(tokens), .number = number};
+}
+
+void Generator::end(int64_t row) { state_->sequence(row) = {}; }
+
+const std::vector<int32_t>& Generator::tokens(int64_t row) const {
+  return state_->sequence(row).tokens;
+}
+
+void Generator::extend(const Sampling& sampling) {
+  State& s = *state_;
+  for (Sequence& sequence : s.sequences) {
+    const int64_t end = std::ssize(sequence.tokens);
+    if (end - sequence.first <= s.length) continue;
+    sequence.first = sequence.read = end - std::max(s.length / 2, int64_t{1});
+  }
+  while (std::ranges::any_of(s.sequences, [](const Sequence& one) { return one.unread() > 1; })) {
+    s.prompt.read(s.sequences, /*left=*/1, *s.stream);
+    s.stream->synchronize();
+  }
+  s.token.read(s.sequences, /*left=*/0, *s.stream);
+  s.device.copy(s.logits.data(), s.device_logits.data(), s.device_logits.bytes(), *s.stream);
+  s.stream->synchronize();
+  const auto vocabulary = static_cast<size_t>(s.vocab_size);
+  for (size_t row = 0; row < s.sequences.size(); ++row) {
+    Sequence& sequence = s.sequences[row];
+    if (sequence.tokens.empty()) continue;
     const Random random(sampling.seed, RandomPurpose::kSampling, sequence.number);
     const float drawn = random.uniform_at(sequence.tokens.size());
     sequence.tokens.push_back(sample_token(
-        logits.subspan(static_cast<size_t>(last * vocab_size_), static_cast<size_t>(vocab_size_)),
-        sampling, double{drawn}));
+        std::span(s.logits).subspan(row * vocabulary, vocabulary), sampling, double{drawn}));
   }
 }
 

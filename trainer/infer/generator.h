@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "trainer/infer/predictor.h"
+#include "ops/backend.h"
+#include "trainer/infer/trained_model.h"
 
 namespace trireme::train {
 
@@ -21,29 +23,33 @@ struct Sampling {
 // lower index comes first. Throws Error if a logit is NaN.
 int32_t sample_token(std::span<const float> logits, const Sampling& sampling, double random);
 
+// Continues up to `rows` sequences at a time. The keys and values of the tokens read are kept, so
+// that the network reads each token once. When a sequence has become longer than length(), the
+// network reads its last length() / 2 tokens again, and goes on from there.
 class Generator {
  public:
-  // For up to `rows` sequences at a time. Throws ConfigError if the network is not a causal language
-  // model. `model` and `backend` must outlive the generator.
-  Generator(const TrainedModel& model, const Config& config, ops::Backend& backend, int64_t rows);
+  // Throws ConfigError if the network is not a causal language model. `model` and `backend` must
+  // outlive the generator.
+  Generator(const TrainedModel& model, ops::Backend& backend, int64_t rows);
+  ~Generator();
 
   // Returns the number of tokens that the network can read.
-  int64_t length() const { return length_; }
-  int64_t vocab_size() const { return vocab_size_; }
+  int64_t length() const;
+  int64_t vocab_size() const;
 
-  struct Sequence {
-    std::vector<int32_t> tokens;  // not empty
-    uint64_t number = 0;          // selects the random numbers, together with the position
-  };
-  // Appends a token to each sequence. Of a sequence that is longer than length(), the network reads
-  // the last length() tokens. The token does not depend on the other sequences, except by rounding.
-  void extend(std::span<Sequence* const> sequences, const Sampling& sampling);
+  // Begins a sequence in this row, in place of the one before, with 1 to length() tokens. `number`
+  // selects its random numbers, together with the position.
+  void begin(int64_t row, std::vector<int32_t> tokens, uint64_t number);
+  // Ends the sequence of this row, if any.
+  void end(int64_t row);
+  // Appends a token to each sequence that has begun. The token does not depend on the other
+  // sequences, except by rounding.
+  void extend(const Sampling& sampling);
+  const std::vector<int32_t>& tokens(int64_t row) const;
 
  private:
-  Predictor predictor_;
-  int64_t length_;
-  int64_t vocab_size_;
-  std::vector<int32_t> inputs_;  // [rows, length]
+  struct State;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace trireme::train

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "model/context.h"
-#include "ops/step_state.h"
 
 namespace trireme::train {
 
@@ -15,33 +14,25 @@ struct Predictor::State {
         parameters(model.parameters()),
         rows(its_rows) {
     const model::Graph& graph = model.graph();
-    program = model::Program::compile(
-        graph, backend,
-        {.batch = rows, .training = false, .dtype = parameters.dtype, .output = true}, parameters);
+    program = model::Program::compile(graph, backend,
+                                      {.batch = rows,
+                                       .training = false,
+                                       .dtype = parameters.dtype,
+                                       .output = true,
+                                       .loss = false},
+                                      parameters);
     const model::Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
     outputs = last.signature.output.elements();
     host_output.resize(static_cast<size_t>(rows * outputs));
     activations = device.allocate(program->activation_bytes());
     output = device.allocate(host_output.size() * sizeof(float));
-    metrics = device.allocate(ops::kMetricCount * sizeof(float));
-    step_state = device.allocate(sizeof(ops::StepState));
-    // The program computes the loss, too, so it needs targets; all are class 0.
-    targets = device.allocate(static_cast<size_t>(rows) * graph.input.target.bytes());
-    device.fill_zero(targets.data(), targets.bytes(), *stream);
     input_bytes = static_cast<size_t>(rows) * graph.input.input.bytes();
     if (device.kind() != DeviceKind::kCpu) inputs = device.allocate(input_bytes);
-    model::ModelArrays arrays = model.arrays();
-    arrays.gradients = metrics.data();
-    context.emplace(*program, arrays, activations.data());
+    context.emplace(*program, model.arrays(), activations.data());
     context->bind(model::Port::kOutput, output.data());
-    context->bind(model::Port::kTarget, targets.data());
-    context->bind(model::Port::kState, step_state.data());
-    stream->synchronize();
   }
 
   std::span<const float> run(const std::byte* batch, int64_t valid) {
-    const ops::StepState state{.valid_rows = static_cast<int32_t>(valid)};
-    device.copy(step_state.data(), &state, sizeof state, *stream);
     // The CPU reads the batch in place.
     if (inputs.data()) device.copy(inputs.data(), batch, input_bytes, *stream);
     context->bind(model::Port::kInput, inputs.data() ? inputs.data() : batch);
@@ -60,7 +51,7 @@ struct Predictor::State {
   std::unique_ptr<const model::Program> program;
   std::optional<model::Context> context;
   size_t input_bytes = 0;
-  Buffer activations, output, metrics, step_state, targets, inputs;
+  Buffer activations, output, inputs;
   std::vector<float> host_output;
 };
 

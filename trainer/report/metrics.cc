@@ -17,6 +17,7 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
                                 {"samples_per_second", summary.samples_per_second},
                                 {"wall_seconds", summary.wall_seconds},
                                 {"train_loss", summary.train_loss}};
+  if (summary.tokens_per_second) out["tokens_per_second"] = *summary.tokens_per_second;
   put_metrics(out, "eval_", summary.eval, Missing::kNull);
   out.update({{"eval_step", summary.eval_step},
               {"data_wait_fraction", summary.data_wait_fraction},

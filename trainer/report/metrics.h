@@ -31,6 +31,7 @@ struct StartRecord {
   int ranks = 1;
   std::string precision;
   int64_t global_batch = 0;
+  int64_t tokens_per_sample = 0;  // 0 if samples do not consist of tokens
   int64_t samples_per_epoch = 0;
   int64_t steps_per_epoch = 0;
   int64_t total_steps = 0;
@@ -49,6 +50,7 @@ struct StepRecord {
   float train_loss = 0;
   double learning_rate = 0;
   double samples_per_second = 0;
+  std::optional<double> tokens_per_second;  // set if samples consist of tokens
   double step_ms = 0;
   double data_wait_ms = 0;
   double exposed_comm_ms = 0;
@@ -163,6 +165,7 @@ struct Summary {
   int64_t steps = 0;          // likewise
   int64_t skipped_steps = 0;  // those of `steps` whose update was skipped
   double samples_per_second = 0;
+  std::optional<double> tokens_per_second;  // set if samples consist of tokens
   double wall_seconds = 0;
   double train_loss = 0;  // mean over the samples of the latest epoch
   EvaluationMetrics eval;

@@ -35,6 +35,11 @@ ProgressOptions progress_options(bool quiet, std::function<void(std::string)> pu
   return options;
 }
 
+std::string speed_text(double samples_per_second, std::optional<double> tokens_per_second) {
+  return tokens_per_second ? format_count(*tokens_per_second) + " tokens/s"
+                           : format_count(samples_per_second) + " samples/s";
+}
+
 Progress::Progress(const ProgressOptions& options, int64_t epochs, int64_t total_steps)
     : options_(options), epochs_(epochs), total_steps_(total_steps), shown_(Clock::now()) {}
 
@@ -46,6 +51,7 @@ void Progress::step(const Step& step, Clock::time_point now) {
   if (step.load) load_ = step.load;
   ++window_.steps;
   window_.samples += step.samples;
+  window_.tokens += step.tokens;
   window_.seconds += step.seconds;
   window_.data_wait += step.data_wait;
   window_.exposed_comm += step.exposed_comm;
@@ -89,11 +95,13 @@ std::string Progress::bar(double part) const {
 }
 
 std::string Progress::speed() const {
-  const double rate =
-      window_.seconds > 0 ? static_cast<double>(window_.samples) / window_.seconds : 0;
-  std::string text = fmt::format("{} samples/s  data wait {:.0f}%  exposed comm {:.0f}%",
-                                 format_count(rate), percent(window_.data_wait, window_.seconds),
-                                 percent(window_.exposed_comm, window_.seconds));
+  const auto rate = [&](int64_t count) {
+    return window_.seconds > 0 ? static_cast<double>(count) / window_.seconds : 0;
+  };
+  const auto tokens = window_.tokens > 0 ? std::optional(rate(window_.tokens)) : std::nullopt;
+  std::string text = fmt::format(
+      "{}  data wait {:.0f}%  exposed comm {:.0f}%", speed_text(rate(window_.samples), tokens),
+      percent(window_.data_wait, window_.seconds), percent(window_.exposed_comm, window_.seconds));
   if (load_) {
     text += fmt::format("  gpu {:.0f}% {:.0f} W", load_->utilization_percent, load_->power_watts);
   }

@@ -23,6 +23,9 @@ struct ProgressOptions {
 // Returns the options that fit stdout and the environment (TERM, NO_COLOR, COLUMNS).
 ProgressOptions progress_options(bool quiet, std::function<void(std::string)> put);
 
+// Returns "82k tokens/s", or "640 samples/s" if samples do not consist of tokens.
+std::string speed_text(double samples_per_second, std::optional<double> tokens_per_second);
+
 // Used by the Reporter of rank 0.
 class Progress {
  public:
@@ -37,6 +40,7 @@ class Progress {
     int64_t step = 0;  // steps done since the run began
     int64_t epoch = 0;
     int64_t samples = 0;
+    int64_t tokens = 0;  // of the samples; 0 if they do not consist of tokens
     double loss = 0;
     double seconds = 0;
     double data_wait = 0;                 // seconds of the step
@@ -57,6 +61,7 @@ class Progress {
   struct Window {  // totals since the previous line
     int64_t steps = 0;
     int64_t samples = 0;
+    int64_t tokens = 0;
     double seconds = 0;
     double data_wait = 0;
     double exposed_comm = 0;

@@ -108,6 +108,7 @@ class MetricsReader {
     point.global_batch = count_field(fields, "batch_global");
     point.steps_per_epoch = count_field(fields, "steps_per_epoch");
     records_.global_batch = point.global_batch;
+    records_.tokens_per_sample = count_field(fields, "tokens_per_sample");
     records_.steps_per_epoch = point.steps_per_epoch;
     add(records_.starts, point);
     records_.model = text_field(fields, "model");
@@ -151,6 +152,7 @@ std::optional<Summary> parse_summary(const std::string& content) {
   summary.steps = count_field(fields, "steps");
   summary.skipped_steps = count_field(fields, "skipped_steps");
   summary.samples_per_second = or_zero("samples_per_second");
+  summary.tokens_per_second = number_field(fields, "tokens_per_second");
   summary.wall_seconds = or_zero("wall_seconds");
   summary.train_loss = or_zero("train_loss");
   summary.eval = metric_fields(fields, "eval_");

@@ -189,6 +189,12 @@ Recorded RunRecords::samples_per_second() const {
   return seconds > 0 ? Recorded(samples / seconds) : std::nullopt;
 }
 
+Recorded RunRecords::tokens_per_second() const {
+  const Recorded samples = samples_per_second();
+  if (!samples || tokens_per_sample == 0) return std::nullopt;
+  return *samples * static_cast<double>(tokens_per_sample);
+}
+
 double RunRecords::epochs_at(int64_t step) const {
   const auto after = std::ranges::upper_bound(starts, step, {}, &StartPoint::step);
   if (after == starts.begin()) return 0;

@@ -92,6 +92,7 @@ struct RunRecords {
   int64_t parameters = 0;
   int ranks = 0;
   int64_t global_batch = 0;
+  int64_t tokens_per_sample = 0;  // 0 if samples do not consist of tokens
   int64_t steps_per_epoch = 0;
   int64_t planned_steps = 0;
 
@@ -113,6 +114,7 @@ struct RunRecords {
   const EvalPoint* best() const;
   // Returns the throughput in the summary, or else the mean of the step records.
   Recorded samples_per_second() const;
+  Recorded tokens_per_second() const;  // nullopt if samples do not consist of tokens
   // Returns the number of epochs, with a fraction, done after `step` steps, or 0 if the run has not
   // started.
   double epochs_at(int64_t step) const;

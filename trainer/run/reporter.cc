@@ -108,6 +108,7 @@ void Reporter::open_metrics(int64_t keep_through_step) {
 
 void Reporter::start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed) {
   device_ = info.device;
+  tokens_per_sample_ = info.tokens_per_sample;
   progress_ = make_progress(config_.train().epochs(), info.total_steps);
   for (const std::string& line :
        opening_lines(config_, communicator_.size(), folder_, info, resumed)) {
@@ -132,6 +133,7 @@ void Reporter::write_start(const RunInfo& info, const std::optional<FoundCheckpo
   record.samples_per_epoch = info.samples_per_epoch;
   record.steps_per_epoch = info.steps_per_epoch;
   record.total_steps = info.total_steps;
+  record.tokens_per_sample = info.tokens_per_sample;
   record.bad_records = bad_records_;
   if (resumed) record.resumed_from = resumed->path.string();
   record.run_dir = folder_.path.string();
@@ -149,8 +151,10 @@ void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult
   const double took = to_seconds(now - last_step_at_);
   last_step_at_ = now;
   if (totals_.steps == 0) seconds_to_first_step_ = seconds_since_start();
+  const int64_t tokens = launched.batch.global_rows * tokens_per_sample_;
   ++totals_.steps;
   totals_.samples += launched.batch.global_rows;
+  totals_.tokens += tokens;
   totals_.seconds += took;
   totals_.data_wait += launched.data_wait;
   totals_.timings = totals_.timings + result.timings;
@@ -159,6 +163,7 @@ void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult
   progress_->step({.step = step,
                    .epoch = launched.batch.epoch,
                    .samples = launched.batch.global_rows,
+                   .tokens = tokens,
                    .loss = mean_loss(result),
                    .seconds = took,
                    .data_wait = launched.data_wait,
@@ -189,6 +194,9 @@ void Reporter::record(int64_t step, const LaunchedStep& launched, const StepResu
   record.train_loss = mean_loss(result);
   record.learning_rate = launched.learning_rate;
   record.samples_per_second = static_cast<double>(totals_.samples - logged_.samples) / span;
+  if (tokens_per_sample_ > 0) {
+    record.tokens_per_second = static_cast<double>(totals_.tokens - logged_.tokens) / span;
+  }
   record.step_ms = 1e3 * span / steps;
   record.data_wait_ms = 1e3 * (totals_.data_wait - logged_.data_wait) / steps;
   const StepTimings timings = totals_.timings - logged_.timings;
@@ -333,6 +341,9 @@ Summary Reporter::summary_of(const CheckpointState& state, const Ending& ending)
   summary.steps = state.step;
   if (state.loss_scale) summary.skipped_steps = state.loss_scale->skipped;
   summary.samples_per_second = fraction(static_cast<double>(totals_.samples));
+  if (tokens_per_sample_ > 0) {
+    summary.tokens_per_second = fraction(static_cast<double>(totals_.tokens));
+  }
   summary.wall_seconds = seconds_since(started_);
   summary.train_loss = mean_loss(state);
   if (evaluation_) {

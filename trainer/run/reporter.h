@@ -93,6 +93,7 @@ class Reporter {
   struct Totals {
     int64_t steps = 0;
     int64_t samples = 0;
+    int64_t tokens = 0;
     double seconds = 0;
     double data_wait = 0;
     StepTimings timings = {};
@@ -116,6 +117,7 @@ class Reporter {
   MetricsHub hub_;
   std::unique_ptr<Progress> progress_;  // writes its text to the hub
   Device* device_ = nullptr;
+  int64_t tokens_per_sample_ = 0;
   Clock::time_point load_read_at_;
   std::optional<DeviceLoad> load_;  // not in a record yet
   RankLags lags_;

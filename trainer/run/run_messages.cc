@@ -76,11 +76,12 @@ std::string complete_line(const RunFolder& folder, const CheckpointState& state,
 std::vector<std::string> closing_lines(const Summary& summary, std::optional<int64_t> best_epoch) {
   std::vector<std::string> lines;
   lines.push_back(fmt::format(
-      "{}: {}, {}{} in {}, {} samples/s, data wait {:.1f}%, exposed comm {:.1f}%, peak "
+      "{}: {}, {}{} in {}, {}, data wait {:.1f}%, exposed comm {:.1f}%, peak "
       "memory {} per rank",
       summary.status, plural(summary.epochs, "epoch"), plural(summary.steps, "step"),
       summary.skipped_steps > 0 ? fmt::format(" ({} skipped)", summary.skipped_steps) : "",
-      format_duration(summary.wall_seconds), format_count(summary.samples_per_second),
+      format_duration(summary.wall_seconds),
+      speed_text(summary.samples_per_second, summary.tokens_per_second),
       100 * summary.data_wait_fraction, 100 * summary.exposed_comm_fraction,
       format_bytes(static_cast<double>(summary.peak_memory_bytes))));
   if (!summary.reason.empty()) lines.push_back("stopped early: " + summary.reason);

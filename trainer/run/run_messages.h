@@ -27,8 +27,9 @@ struct RunInfo {
   std::string evaluation_data;
   data::BadRecords bad_records;  // skipped when the files were opened
   int64_t samples_per_epoch = 0;
-  int64_t steps_per_epoch = 0;  // with the current batch size
-  int64_t total_steps = 0;      // number of steps of the whole run
+  int64_t steps_per_epoch = 0;    // with the current batch size
+  int64_t total_steps = 0;        // number of steps of the whole run
+  int64_t tokens_per_sample = 0;  // 0 if samples do not consist of tokens
   Predictions predictions;
 };
 

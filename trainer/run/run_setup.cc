@@ -205,6 +205,7 @@ RunInfo RunSetup::info() const {
   info.samples_per_epoch = training.size();
   info.steps_per_epoch = parts_.plan->steps_per_epoch();
   info.total_steps = parts_.plan->total_steps();
+  info.tokens_per_sample = training.spec().tokens_per_sample();
   info.predictions = parts_.predictions();
   return info;
 }

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "ops/row_positions.h"
 #include "tests/ops/reference/plans.h"
 
 namespace trireme::ops::reference {
@@ -8,12 +9,14 @@ Plan plan(const EmbeddingForward&, Specs specs) {
   using O = EmbeddingForward;
   const int64_t rows = specs[O::kY].shape[0], width = specs[O::kY].shape[1];
   const int64_t length = is_absent(specs[O::kPositions]) ? 1 : specs[O::kPositions].shape[0];
+  const int64_t part = part_rows(specs[O::kStarts], rows);
   return host_op(std::move(specs), [=](Args args, void*) {
+    const RowPositions position{pointer<const int32_t>(args, O::kStarts), part, length};
     const auto* tokens = pointer<const int32_t>(args, O::kTokens);
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t i = 0; i < width; ++i) {
         double y = in(args, O::kTable)[tokens[r] * width + i];
-        if (in(args, O::kPositions)) y += in(args, O::kPositions)[r % length * width + i];
+        if (in(args, O::kPositions)) y += in(args, O::kPositions)[position(r) * width + i];
         out(args, O::kY)[r * width + i] = y;
       }
     }

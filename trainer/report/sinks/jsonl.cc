@@ -40,6 +40,9 @@ void append(const StepRecord& r, std::string& text) {
                  JsonNumber{r.step_ms}, JsonNumber{r.data_wait_ms}, JsonNumber{r.exposed_comm_ms},
                  JsonNumber{r.forward_ms}, JsonNumber{r.backward_ms}, JsonNumber{r.update_ms},
                  JsonNumber{r.comm_ms});
+  if (r.tokens_per_second) {
+    fmt::format_to(out, R"(,"tokens_per_second":{:.6g})", JsonNumber{*r.tokens_per_second});
+  }
   if (r.parameter_checksum) {
     fmt::format_to(out, R"(,"parameter_checksum":"{:016x}")", *r.parameter_checksum);
   }
@@ -73,6 +76,7 @@ nlohmann::ordered_json to_json(const StartRecord& r) {
                                   {"steps_per_epoch", r.steps_per_epoch},
                                   {"total_steps", r.total_steps},
                                   {"bad_records", r.bad_records}};
+  if (r.tokens_per_sample > 0) event["tokens_per_sample"] = r.tokens_per_sample;
   if (r.resumed_from) event["resumed_from"] = *r.resumed_from;
   return event;
 }

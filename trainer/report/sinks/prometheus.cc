@@ -69,6 +69,10 @@ struct PrometheusSink::State {
             static_cast<double>(r.samples_total));
     gauge("trireme_samples_per_second", "Samples trained on per second, over all ranks.",
           r.samples_per_second);
+    if (r.tokens_per_second) {
+      gauge("trireme_tokens_per_second", "Tokens trained on per second, over all ranks.",
+            *r.tokens_per_second);
+    }
     const auto time = [&](const char* name, const char* help, double ms) {
       gauge(name, help, ms / 1e3);
     };

@@ -206,6 +206,9 @@ void TensorBoardSink::write(Time when, const StepRecord& record) {
   summaries.scalar(kLoss, record.train_loss);
   summaries.scalar("train/learning_rate", record.learning_rate);
   summaries.scalar(kSpeed, record.samples_per_second);
+  if (record.tokens_per_second) {
+    summaries.scalar("speed/tokens_per_second", *record.tokens_per_second);
+  }
   summaries.scalar("step_ms/whole", record.step_ms);
   summaries.scalar("step_ms/data_wait", record.data_wait_ms);
   summaries.scalar("step_ms/exposed_communication", record.exposed_comm_ms);

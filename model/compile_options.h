@@ -1,0 +1,29 @@
+// What a Program computes, and for how many samples.
+#pragma once
+
+#include <cstdint>
+
+#include "core/collective.h"
+#include "core/dtype.h"
+
+namespace trireme::model {
+
+struct CompileOptions {
+  int64_t batch = 1;          // rows of a micro-batch
+  bool training = true;       // false: only forward, with running statistics
+  DType dtype = DType::kF32;  // compute dtype; ignored if `parameters` are filled in already
+  // Adds gradients to the contents of the gradient array instead of overwriting it.
+  bool accumulate = false;
+  // Inference only: writes the input of the loss (logits, or predicted numbers) to Port::kOutput.
+  bool output = false;
+  // Inference only: false leaves out the loss, so that no targets are read and no metrics written.
+  bool loss = true;
+  // Inference only, for networks whose layers are all causal: if positive, a pass reads this many
+  // tokens of each sequence after those of earlier passes, whose keys and values it finds in
+  // Port::kCache. 0: a pass reads whole sequences.
+  int64_t part = 0;
+  // Used by layers that communicate (sync batch norm); null if there is only one rank.
+  Collective* collective = nullptr;
+};
+
+}  // namespace trireme::model

@@ -1,0 +1,18 @@
+#include "ops/cached_attention.h"
+
+namespace trireme::ops {
+
+const OpInfo CachedAttention::kInfo{
+    .name = "cached_attention",
+    .args = {{"qkv", Use::kIn}, {"starts", Use::kIn}, {"cache", Use::kInOut}, {"y", Use::kOut}}};
+void CachedAttention::check(const Checker& c) const {
+  const int64_t dim = shape.head_dim(c, kQkv);
+  if (!shape.causal) c.refuse("must be causal");
+  c.rank(kCache, 3);
+  const Shape& x = c.shape(kQkv);
+  c.is_i32(kStarts, {x[0]});
+  c.is(kCache, {x[0], c.shape(kCache)[1], 2 * shape.kv_heads * dim});
+  c.is(kY, {x[0], x[1], shape.heads * dim});
+}
+
+}  // namespace trireme::ops
