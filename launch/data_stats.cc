@@ -308,7 +308,7 @@ void print_json(const Result& result) {
                                  {"seconds", result.seconds},
                                  {"input", result.spec.input.shape.to_string()},
                                  {"mean", channel_stats.mean},
-                                 {"deviation", channel_stats.stddev},
+                                 {"std", channel_stats.stddev},
                                  {"normalize", ChannelStats(result, kMaxListed).line()}};
   nlohmann::ordered_json classes = nlohmann::ordered_json::array();
   for (size_t c = 0; c < statistics.classes.size(); ++c) {
@@ -319,7 +319,7 @@ void print_json(const Result& result) {
   if (!statistics.heights.empty()) {
     const auto range = [](const std::vector<int>& sides) {
       const auto [min, max] = std::minmax_element(sides.begin(), sides.end());
-      return nlohmann::ordered_json{{"least", *min}, {"median", median(sides)}, {"most", *max}};
+      return nlohmann::ordered_json{{"min", *min}, {"median", median(sides)}, {"max", *max}};
     };
     json["formats"] = statistics.formats;
     json["height"] = range(statistics.heights);

@@ -95,15 +95,15 @@ Plan plan(const CachedAttention& op, const EnginePtr&, Specs given) {
     const auto work = [=, scale = op.shape.scale](Args args, void* scratch) {
       const auto* rows = pointer<const T>(args, Op::kQkv);
       const auto* starts = pointer<const int32_t>(args, Op::kStarts);
-      auto* kept = pointer<T>(args, Op::kCache);
+      auto* cached = pointer<T>(args, Op::kCache);
       auto* y = pointer<T>(args, Op::kY);
-      append(n, rows, starts, kept);
+      append(n, rows, starts, cached);
       parallel_for(tasks, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; ++task) {
           const int64_t sample = task / n.heads;
           float* scores = static_cast<float*>(scratch) + task * scratch_of_task;
           attend(n, scale, task % n.heads, starts[sample], rows + sample * n.length * n.row,
-                 kept + sample * n.positions * n.cache_row, scores, scores + n.positions,
+                 cached + sample * n.positions * n.cache_row, scores, scores + n.positions,
                  y + sample * n.length * n.heads * n.dim);
         }
       });

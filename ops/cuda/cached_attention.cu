@@ -137,11 +137,11 @@ Plan plan(const CachedAttention& op, const ContextPtr&, Specs given) {
             CachedRows n = sizes;
             n.starts = pointer<int32_t>(args, Op::kStarts);
             const auto* x = pointer<T>(args, Op::kQkv);
-            auto* kept = pointer<T>(args, Op::kCache);
+            auto* cached = pointer<T>(args, Op::kCache);
             trireme::cuda::launch("cached_attention", append_kernel<T, N>, copies, stream, x, n,
-                                  rows, kept);
+                                  rows, cached);
             trireme::cuda::launch("cached_attention", cached_attention_kernel<T, P>, heads, stream,
-                                  x, n, kept, pointer<T>(args, Op::kY));
+                                  x, n, cached, pointer<T>(args, Op::kY));
           });
         });
       });

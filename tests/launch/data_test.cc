@@ -87,9 +87,9 @@ TEST(DataStats, MeasuresImagesInFolders) {
     }
     const double mean = sum / 3;
     EXPECT_NEAR(json["mean"][c], mean / 255, 1e-8);
-    EXPECT_NEAR(json["deviation"][c], std::sqrt(squares / 3 - mean * mean) / 255, 1e-8);
+    EXPECT_NEAR(json["std"][c], std::sqrt(squares / 3 - mean * mean) / 255, 1e-8);
   }
-  EXPECT_EQ(json["height"], Json::parse(R"({"least": 4, "median": 4, "most": 4})"));
+  EXPECT_EQ(json["height"], Json::parse(R"({"min": 4, "median": 4, "max": 4})"));
   EXPECT_EQ(json["bad_records"]["count"], 0);
 
   const Outcome text = run({"data", "stats", path});
@@ -113,8 +113,8 @@ TEST(DataStats, MeasuresTransformedImages) {
   const Json json = Json::parse(outcome.out);
   EXPECT_EQ(json["samples"], 2);
   EXPECT_EQ(json["input"], "[3, 2, 2]");
-  EXPECT_EQ(json["height"], Json::parse(R"({"least": 4, "median": 6, "most": 6})"));
-  EXPECT_EQ(json["width"], Json::parse(R"({"least": 4, "median": 8, "most": 8})"));
+  EXPECT_EQ(json["height"], Json::parse(R"({"min": 4, "median": 6, "max": 6})"));
+  EXPECT_EQ(json["width"], Json::parse(R"({"min": 4, "median": 8, "max": 8})"));
   // The column x = 1 is half of the crop of the first image, and is not in that of the second.
   EXPECT_NEAR(json["mean"][0], 1.25 / 255, 1e-8);
 }
@@ -158,7 +158,7 @@ TEST(DataStats, MeasuresFeatures) {
       config(scratch, "csv { train_file: 'x.csv' eval_file: 'x.csv' scale: 0.5 }");
   const Json json = Json::parse(run({"data", "stats", path, "--json"}).out);
   EXPECT_THAT(json["mean"].get<std::vector<double>>(), ::testing::ElementsAre(1.5, 5, 4));
-  const auto stddev = json["deviation"].get<std::vector<double>>();
+  const auto stddev = json["std"].get<std::vector<double>>();
   EXPECT_NEAR(stddev[0], std::sqrt(3.5) / 2, 1e-9);
   EXPECT_EQ(stddev[1], 0);
   // A constant channel is divided by 1.
