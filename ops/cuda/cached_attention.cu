@@ -131,18 +131,18 @@ Plan plan(const CachedAttention& op, const ContextPtr&, Specs given) {
   return with_head_dim(
       given[Op::kQkv].dtype, sizes.dim,
       [&]<class T, int P>(T, std::integral_constant<int, P>) -> Plan {
-        return with_pack(given[Op::kQkv].dtype, sizes.dim, [&]<int N>(T, Size<N>) -> Plan {
-          const trireme::cuda::Grid copies = row_grid(rows, cache_row / N);
-          return function_op(in_row_major(given), [=](Stream& stream, Args args, void*) {
-            CachedRows n = sizes;
-            n.starts = pointer<int32_t>(args, Op::kStarts);
-            const auto* x = pointer<T>(args, Op::kQkv);
-            auto* cached = pointer<T>(args, Op::kCache);
-            trireme::cuda::launch("cached_attention", append_kernel<T, N>, copies, stream, x, n,
-                                  rows, cached);
-            trireme::cuda::launch("cached_attention", cached_attention_kernel<T, P>, heads, stream,
-                                  x, n, cached, pointer<T>(args, Op::kY));
-          });
+        constexpr int kPack = kPackSize<T>;
+        const bool packed = sizes.dim % kPack == 0;
+        const auto append = packed ? append_kernel<T, kPack> : append_kernel<T, 1>;
+        const trireme::cuda::Grid copies = row_grid(rows, cache_row / (packed ? kPack : 1));
+        return function_op(in_row_major(given), [=](Stream& stream, Args args, void*) {
+          CachedRows n = sizes;
+          n.starts = pointer<int32_t>(args, Op::kStarts);
+          const auto* x = pointer<T>(args, Op::kQkv);
+          auto* cached = pointer<T>(args, Op::kCache);
+          trireme::cuda::launch("cached_attention", append, copies, stream, x, n, rows, cached);
+          trireme::cuda::launch("cached_attention", cached_attention_kernel<T, P>, heads, stream, x,
+                                n, cached, pointer<T>(args, Op::kY));
         });
       });
 }

@@ -50,7 +50,7 @@ TEST(Progress, CountsTokens) {
   progress.step(step, Progress::Clock::now());
   progress.epoch_done(1, 0.25, std::nullopt);
   EXPECT_EQ(out.text(),
-            "epoch 1/1  step 1  loss 0.2500  64k tokens/s  data wait 10%  exposed comm 20%\n");
+            "epoch 1/1  step 1  loss 0.2500  64.00 k tokens/s  data wait 10%  exposed comm 20%\n");
 }
 
 TEST(Progress, ShowsTheMetricsOfTheTask) {

@@ -67,10 +67,11 @@ struct Sequence {
   int64_t unread() const { return std::ssize(tokens) - read; }
 };
 
-// A program that reads up to `length` tokens of each sequence.
-class Part {
+// Reads up to `length` tokens of each sequence at a time.
+class Reader {
  public:
-  Part(const TrainedModel& model, ops::Backend& backend, int64_t rows, int64_t length, bool output)
+  Reader(const TrainedModel& model, ops::Backend& backend, int64_t rows, int64_t length,
+         bool output)
       : device_(backend.device()),
         length_(length),
         positions_(model.graph().input.input.shape[0]),
@@ -175,8 +176,8 @@ struct Generator::State {
   int64_t length;
   int64_t vocab_size;
   std::unique_ptr<Stream> stream;
-  Part token;   // reads the last token of each sequence
-  Part prompt;  // reads those before
+  Reader token;   // of the last token of each sequence
+  Reader prompt;  // of those before
   Buffer cache, device_logits;
   std::vector<float> logits;  // [rows, vocab_size]
   std::vector<Sequence> sequences;

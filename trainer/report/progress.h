@@ -23,7 +23,7 @@ struct ProgressOptions {
 // Returns the options that fit stdout and the environment (TERM, NO_COLOR, COLUMNS).
 ProgressOptions progress_options(bool quiet, std::function<void(std::string)> put);
 
-// Returns "82k tokens/s", or "640 samples/s" if samples do not consist of tokens.
+// Returns "82.00 k tokens/s", or "640 samples/s" if samples do not consist of tokens.
 std::string speed_text(double samples_per_second, std::optional<double> tokens_per_second);
 
 // Used by the Reporter of rank 0.

@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "trainer/base/json.h"
 #include "trainer/config/class_weights.h"
+#include "trainer/report/progress.h"
 
 namespace trireme::train {
 namespace {

@@ -44,6 +44,9 @@ bool is_dtype_of(const Op& op, int arg, DType dtype) {
         if constexpr (requires { O::kLengths; }) {
           if (arg == O::kLengths) return dtype == DType::kI32;
         }
+        if constexpr (requires { O::kStarts; }) {
+          if (arg == O::kStarts) return dtype == DType::kI32;
+        }
         if constexpr (requires { O::kTarget; }) {
           if (arg == O::kTarget) return among({DType::kF64, DType::kF32});
         }
