@@ -131,8 +131,10 @@ TEST_P(UpdateTest, EveryRule) {
     for (const Scaling& s : scalings()) {
       for (const UpdateRule& rule : rules()) {
         if (is_layer_wise(rule) && a.ranges.empty()) continue;
+        const bool large = a.elements > 1000;  // fewer cases, to save time
+        if (large && s.squares != 0 && s.squares != 1024) continue;
         for (int64_t step : {0, 1, 1000, 1000000}) {
-          if (a.elements > 1000 && (step == 0 || step == 1000000)) continue;  // saves time
+          if (large && (step == 0 || step == 1000000)) continue;
           const bool copied = step == 1 || step == 1000000, averaged = step >= 1000;
           Case c{
               .name = a.name,
