@@ -10,12 +10,16 @@ namespace trireme::model {
 namespace {
 
 // Prefixes added by DistributedDataParallel, Lightning, torch.compile and wrapper modules.
-constexpr std::array<std::string_view, 6> kPrefixes = {"module.", "model.",    "_orig_mod.",
-                                                       "net.",    "backbone.", "timm_model."};
+constexpr std::array<std::string_view, 7> kPrefixes = {
+    "module.", "model.", "_orig_mod.", "net.", "backbone.", "timm_model.", "transformer."};
 
 // Names of the last layer in other frameworks.
 constexpr std::array<std::string_view, 7> kHeads = {
     "fc", "head", "head.fc", "classifier", "classifier.1", "linear", "last_linear"};
+
+// The layers of GPT-2 that are a Conv1D in transformers.
+constexpr std::array<std::string_view, 4> kConv1dWeights = {
+    ".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight", ".mlp.c_proj.weight"};
 
 // Returns the name itself, then the name with one prefix after the other removed.
 std::vector<std::string> without_prefixes(std::string name) {
@@ -38,6 +42,7 @@ std::optional<std::string> from_hugging_face(const std::string& name) {
       R"((?:resnet\.)?encoder\.stages\.(\d{1,3})\.layers\.(\d{1,3})\.shortcut\.(conv|norm)[a-z]+\.(\w+))");
   static const std::regex block(
       R"((?:resnet\.)?encoder\.stages\.(\d{1,3})\.layers\.(\d{1,3})\.layer\.(\d{1,3})\.(conv|norm)[a-z]+\.(\w+))");
+  if (name == "wpe.weight") return "wte.position";
   std::smatch m;
   const auto text = [&m](size_t group) { return m[group].str(); };
   const auto next = [&m](size_t group) { return std::stoi(m[group].str()) + 1; };
@@ -124,8 +129,15 @@ std::vector<NameGuess> name_guesses(const std::string& file_name, const std::str
   return guesses;
 }
 
-bool is_bookkeeping(std::string_view file_name) {
-  return file_name.ends_with("num_batches_tracked");
+bool is_bookkeeping(const std::string& file_name) {
+  static const std::regex mask(R"(h\.\d{1,4}\.attn\.(?:masked_)?bias)");
+  return file_name.ends_with("num_batches_tracked") ||
+         std::regex_match(without_prefixes(file_name).back(), mask);
+}
+
+bool is_conv1d_weight(std::string_view name) {
+  return std::ranges::any_of(kConv1dWeights,
+                             [&](std::string_view weight) { return name.ends_with(weight); });
 }
 
 }  // namespace trireme::model

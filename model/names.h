@@ -1,6 +1,6 @@
 // Translates tensor names between Trireme and other frameworks' weight files. Trireme's names for
 // ResNet, AlexNet and VGG are those of torchvision (https://pytorch.org/vision), such as
-// "layer1.0.conv1.weight".
+// "layer1.0.conv1.weight", and those of GPT-2 are almost those of Hugging Face's transformers.
 #pragma once
 
 #include <optional>
@@ -13,11 +13,11 @@ namespace trireme::model {
 enum class NameStyle {
   kTrireme,      // names of Trireme's layers
   kTorchvision,  // the same names, for networks that torchvision has
-  kHuggingFace,  // names in transformers' ResNetForImageClassification
+  kHuggingFace,  // names in transformers' ResNetForImageClassification and GPT2LMHeadModel
 };
 
 // Returns the name that files of this style use for the tensor `name`, or nullopt if the style has
-// no network with such a tensor.
+// no network with such a tensor. GPT-2 is not translated to kHuggingFace.
 std::optional<std::string> name_in(NameStyle style, const std::string& name);
 
 // Returns whether the network's layers have the names that torchvision uses.
@@ -33,8 +33,12 @@ struct NameGuess {
 // parameters.
 std::vector<NameGuess> name_guesses(const std::string& file_name, const std::string& head);
 
-// Returns whether a tensor is one that PyTorch stores with the weights and Trireme does not need
-// ("num_batches_tracked").
-bool is_bookkeeping(std::string_view file_name);
+// Returns whether a tensor is one that PyTorch stores with the weights and Trireme does not need:
+// "num_batches_tracked" and the causal masks of GPT-2.
+bool is_bookkeeping(const std::string& file_name);
+
+// Returns whether the tensor `name` belongs to a layer that is a Conv1D in GPT2LMHeadModel, which
+// stores it as [inputs, outputs].
+bool is_conv1d_weight(std::string_view name);
 
 }  // namespace trireme::model

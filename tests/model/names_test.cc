@@ -69,7 +69,7 @@ TEST(Names, HuggingFaceNamesExistOnlyForResNets) {
 
 TEST(Names, RemovesPrefixesOfFrameworks) {
   for (const char* prefix : {"module.", "model.", "_orig_mod.", "backbone.", "module._orig_mod.",
-                             "model.backbone.", "timm_model."}) {
+                             "model.backbone.", "timm_model.", "transformer."}) {
     EXPECT_EQ(found(std::string(prefix) + "bn1.weight", {"bn1.weight"}), "bn1.weight") << prefix;
   }
   // An exact match comes first.
@@ -95,9 +95,26 @@ TEST(Names, TranslatesTimmAndResNetsForCifar) {
   EXPECT_EQ(found("module.linear.weight", cifar), "fc.weight");
 }
 
-TEST(Names, CountersAreBookkeeping) {
+TEST(Names, TranslatesTheOnlyNameOfGpt2ThatDiffers) {
+  EXPECT_EQ(found("transformer.wpe.weight", names_of("gpt2-124m")), "wte.position");
+  EXPECT_EQ(found("transformer.h.11.mlp.c_fc.bias", names_of("gpt2-124m")), "h.11.mlp.c_fc.bias");
+}
+
+TEST(Names, CountersAndMasksAreBookkeeping) {
   EXPECT_TRUE(is_bookkeeping("layer1.0.bn1.num_batches_tracked"));
   EXPECT_FALSE(is_bookkeeping("layer1.0.bn1.running_mean"));
+  for (const char* prefix : {"", "transformer.", "_orig_mod.transformer."}) {
+    EXPECT_TRUE(is_bookkeeping(std::string(prefix) + "h.0.attn.bias"));
+    EXPECT_TRUE(is_bookkeeping(std::string(prefix) + "h.11.attn.masked_bias"));
+    EXPECT_FALSE(is_bookkeeping(std::string(prefix) + "h.0.attn.c_attn.bias"));
+  }
+}
+
+TEST(Names, KnowsTheWeightsOfConv1dLayers) {
+  EXPECT_TRUE(is_conv1d_weight("h.0.attn.c_proj.weight"));
+  EXPECT_TRUE(is_conv1d_weight("h.11.mlp.c_proj.weight"));
+  EXPECT_FALSE(is_conv1d_weight("h.0.attn.c_attn.bias"));
+  EXPECT_FALSE(is_conv1d_weight("wte.weight"));
 }
 
 }  // namespace

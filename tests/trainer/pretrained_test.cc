@@ -1,10 +1,12 @@
-// ResNet-18 with weights of another framework computes the logits of PyTorch. The weights are a
-// function of name and index (tests/golden/make_logits.py).
-#include <gtest/gtest.h>
+// Networks with weights of other frameworks. ResNet-18 computes the logits of PyTorch; its weights
+// are a function of name and index (tests/golden/make_logits.py). The weights of GPT-2 are those of
+// tests/golden/make_gpt2.py; tests/launch/gpt2_test.cc computes its logits.
+#include <gmock/gmock.h>
 
 #include <array>
 #include <cmath>
 
+#include "core/error.h"
 #include "model/names.h"
 #include "temporary_folder.h"
 #include "tests/model/harness.h"
@@ -13,6 +15,9 @@
 
 namespace trireme::train {
 namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
 
 constexpr int64_t kRows = 2;
 constexpr std::array<float, 20> kLogits = {
@@ -48,19 +53,26 @@ std::vector<float> values_of(const std::string& name, const Shape& shape) {
   return values;
 }
 
-// Writes all tensors of the network, with names of this style.
-void write_weights(const std::filesystem::path& path, const model::Graph& graph,
-                   model::NameStyle style) {
-  std::vector<SafetensorsEntry> entries;
-  std::string bytes;
+// Returns all tensors of the network, with names of this style.
+model::Weights weights_of(const model::Graph& graph, model::NameStyle style) {
+  model::Weights weights;
   const auto add = [&](const std::string& name, const Shape& shape) {
-    entries.push_back({*model::name_in(style, name), shape});
-    const std::vector<float> values = values_of(name, shape);
-    bytes.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+    weights[*model::name_in(style, name)] = {shape, values_of(name, shape)};
   };
   for (const model::Node& node : graph.nodes) {
     for (const auto& p : node.signature.parameters) add(node.name + "." + p.name, p.shape);
     for (const auto& v : node.signature.running_stats) add(node.name + "." + v.name, v.shape);
+  }
+  return weights;
+}
+
+void write_weights(const fs::path& path, const model::Weights& weights) {
+  std::vector<SafetensorsEntry> entries;
+  std::string bytes;
+  for (const auto& [name, weight] : weights) {
+    entries.push_back({name, weight.shape});
+    bytes.append(reinterpret_cast<const char*>(weight.values.data()),
+                 weight.values.size() * sizeof(float));
   }
   spill(path, safetensors_header(entries) + bytes);
 }
@@ -73,7 +85,7 @@ TEST_P(Pretrained, ResNet18ComputesTheLogitsOfPyTorch) {
   const model::ModelInput format = model::classified({3, 64, 64}, 10);
   model::TestNetwork net(model::zoo("resnet18"), format, model::cpu(),
                          {.batch = kRows, .training = false, .output = true});
-  write_weights(path, net.graph(), GetParam());
+  write_weights(path, weights_of(net.graph(), GetParam()));
   const InitialValues initial = read_initial_values(path, net.graph());
   EXPECT_EQ(initial.summary,
             std::string("102 of 102 tensors from resnet18.safetensors (") +
@@ -104,6 +116,122 @@ INSTANTIATE_TEST_SUITE_P(All, Pretrained,
                            return style.param == model::NameStyle::kHuggingFace ? "HuggingFace"
                                                                                 : "Torchvision";
                          });
+
+constexpr int64_t kPositions = 80, kVocabSize = 61;  // of tests/golden/gpt2
+
+class Gpt2Weights : public ::testing::Test {
+ protected:
+  static model::Graph graph(int64_t blocks = 2, int64_t width = 32, int64_t length = kPositions,
+                            int64_t vocab_size = kVocabSize) {
+    ModelConfig config = model::zoo("gpt2-124m");
+    config.mutable_zoo()->set_blocks(blocks);
+    config.mutable_zoo()->set_width(width);
+    config.mutable_zoo()->set_heads(4);
+    return model::build_graph(config, model::token_input(length, vocab_size));
+  }
+  InitialValues read(const model::Weights& weights, const model::Graph& network = graph()) const {
+    const fs::path path = folder_.path() / "gpt2.safetensors";
+    write_weights(path, weights);
+    return read_initial_values(path, network);
+  }
+  std::string error_of(const model::Weights& weights, const model::Graph& network = graph()) const {
+    try {
+      read(weights, network);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  // Expects that the tensors are read as those of the file of transformers.
+  void expect_same(const model::Weights& weights) const {
+    const InitialValues initial = read(weights);
+    const model::Weights wanted = read(file_).weights;
+    EXPECT_THAT(initial.summary, ::testing::StartsWith("28 of 28 tensors"));
+    for (const auto& [name, weight] : initial.weights) {
+      EXPECT_EQ(weight.shape, wanted.at(name).shape) << name;
+      EXPECT_EQ(weight.values, wanted.at(name).values) << name;
+    }
+  }
+
+  const TemporaryFolder folder_;
+  const model::Weights file_ = read_weights(TRIREME_SOURCE "/tests/golden/gpt2/model.safetensors");
+};
+
+TEST_F(Gpt2Weights, TransposesConv1d) {
+  const InitialValues initial = read(file_);
+  EXPECT_EQ(initial.summary, "28 of 28 tensors from gpt2.safetensors (Hugging Face names)");
+  EXPECT_EQ(initial.weights.at("wte.position").values, file_.at("transformer.wpe.weight").values);
+  for (const std::string name : {"h.0.attn.c_attn.weight", "h.1.attn.c_proj.weight",
+                                 "h.0.mlp.c_fc.weight", "h.1.mlp.c_proj.weight"}) {
+    const model::Weight& theirs = file_.at("transformer." + name);
+    const model::Weight& ours = initial.weights.at(name);
+    ASSERT_EQ(ours.shape, (Shape{theirs.shape[1], theirs.shape[0]})) << name;
+    const auto inputs = static_cast<size_t>(theirs.shape[0]);
+    const auto outputs = static_cast<size_t>(theirs.shape[1]);
+    EXPECT_EQ(ours.values[3 * inputs + 7], theirs.values[7 * outputs + 3]) << name;
+    EXPECT_EQ(ours.values[31 * inputs + 1], theirs.values[outputs + 31]) << name;
+  }
+}
+
+TEST_F(Gpt2Weights, ReadsFilesWithoutThePrefixAndWithMasks) {
+  model::Weights weights;
+  for (const auto& [name, weight] : file_) weights[name.substr(name.find('.') + 1)] = weight;
+  ASSERT_TRUE(weights.contains("h.0.ln_1.weight"));
+  expect_same(weights);
+  weights["h.0.attn.bias"] = {{1, 1, 2, 2}, {1, 0, 1, 1}};
+  weights["h.0.attn.masked_bias"] = {{}, {-10000}};
+  expect_same(weights);
+}
+
+TEST_F(Gpt2Weights, ReadsTheTiedHeadUnderEitherName) {
+  model::Weights weights = file_;
+  weights["lm_head.weight"] = file_.at("transformer.wte.weight");
+  expect_same(weights);
+  weights.erase("transformer.wte.weight");
+  expect_same(weights);
+  weights["transformer.wte.weight"] = file_.at("transformer.wte.weight");
+  weights["lm_head.weight"].values[5] += 1;
+  EXPECT_THAT(error_of(weights), HasSubstr("\n  'lm_head.weight' differs from "
+                                           "'transformer.wte.weight', but the network has one "
+                                           "tensor for both"));
+}
+
+// A run of Trireme, and a model of nanoGPT: its names are those of transformers, but its layers are
+// PyTorch's Linear.
+TEST_F(Gpt2Weights, DoesNotTransposeLinear) {
+  model::Weights ours = read(file_).weights;
+  expect_same(ours);
+  model::Weights nano_gpt;
+  for (const auto& [name, weight] : ours) {
+    nano_gpt["_orig_mod.transformer." + (name == "wte.position" ? "wpe.weight" : name)] = weight;
+  }
+  nano_gpt["_orig_mod.lm_head.weight"] = ours.at("wte.weight");
+  expect_same(nano_gpt);
+}
+
+TEST_F(Gpt2Weights, RejectsFilesOfOtherSizes) {
+  const std::string wider = error_of(file_, graph(2, 64));
+  EXPECT_THAT(wider, HasSubstr("gpt2.safetensors does not fit the network:\n"));
+  EXPECT_THAT(wider, HasSubstr("'transformer.h.0.attn.c_attn.weight' is [32, 96], but the network "
+                               "needs [64, 192]\n"));
+  EXPECT_THAT(error_of(file_, graph(3)), HasSubstr("'h.2.attn.c_attn.bias' is missing"));
+  EXPECT_THAT(error_of(file_, graph(1)),
+              HasSubstr("'transformer.h.1.attn.c_attn.bias' is not in the network"));
+  EXPECT_THAT(error_of(file_, graph(2, 32, kPositions, 64)),
+              HasSubstr("'transformer.wte.weight' is [61, 32], but the network needs [64, 32]"));
+  EXPECT_THAT(error_of(file_, graph(2, 32, 40)),
+              HasSubstr("'transformer.wpe.weight' is [80, 32], but the network needs [40, 32]"));
+}
+
+TEST_F(Gpt2Weights, ListsMissingAndUnknownTensors) {
+  model::Weights weights = file_;
+  weights.erase("transformer.ln_f.bias");
+  weights["transformer.h.0.crossattention.q_attn.weight"] = {{32, 32}, std::vector<float>(1024)};
+  const std::string error = error_of(weights);
+  EXPECT_THAT(error, HasSubstr("\n  'ln_f.bias' is missing"));
+  EXPECT_THAT(error, HasSubstr("\n  'transformer.h.0.crossattention.q_attn.weight' is not in the "
+                               "network"));
+}
 
 }  // namespace
 }  // namespace trireme::train

@@ -76,6 +76,28 @@ bool is_pickle(const std::string& extension) {
   return std::ranges::find(kPickles, extension) != std::end(kPickles);
 }
 
+// Returns whether the file stores the dense layers of GPT-2 as [inputs, outputs], as transformers
+// does. Some of them are square, but c_attn has three times as many outputs as inputs.
+bool has_conv1d_weights(const model::Weights& weights) {
+  return std::ranges::any_of(weights, [](const auto& named) {
+    const auto& [name, weight] = named;
+    return name.ends_with(".attn.c_attn.weight") && weight.shape.rank() == 2 &&
+           weight.shape[1] == 3 * weight.shape[0];
+  });
+}
+
+std::vector<float> transposed(const model::Weight& matrix) {
+  const int64_t rows = matrix.shape[0], columns = matrix.shape[1];
+  std::vector<float> values;
+  values.reserve(matrix.values.size());
+  for (int64_t column = 0; column < columns; ++column) {
+    for (int64_t row = 0; row < rows; ++row) {
+      values.push_back(matrix.values[static_cast<size_t>(row * columns + column)]);
+    }
+  }
+  return values;
+}
+
 // A tensor of the network.
 struct Wanted {
   Shape shape;
@@ -86,14 +108,15 @@ struct Wanted {
 class TensorMatcher {
  public:
   TensorMatcher(model::Weights theirs, const model::Graph& graph)
-      : theirs_(std::move(theirs)), graph_(graph) {
+      : theirs_(std::move(theirs)), graph_(graph), conv1d_(has_conv1d_weights(theirs_)) {
     for (const model::Node& node : graph.nodes) {
       if (!node.signature.parameters.empty()) head_ = node.name;
     }
     for (const model::Node& node : graph.nodes) {
       for (const auto& p : node.signature.parameters) {
-        wanted_[model::parameter_name(node, p)] = {p.shape,
-                                                   node.name == head_ && p.tied_to.empty()};
+        const std::string name = model::parameter_name(node, p);
+        wanted_[name] = {p.shape, node.name == head_ && p.tied_to.empty()};
+        if (!p.tied_to.empty()) tied_[node.name + "." + p.name] = name;
       }
       for (const auto& v : node.signature.running_stats) {
         wanted_[node.name + "." + v.name] = {v.shape, node.name == head_};
@@ -104,18 +127,15 @@ class TensorMatcher {
   // Fills matched() with the tensors that fit and problems() with the others.
   void run() {
     find_names();
+    check_tied();
     check_head();
     for (const auto& [ours, wanted] : wanted_) {
       const auto found = found_.find(ours);
       if (found == found_.end()) {
         if (!fresh_.empty() && wanted.head) continue;
         problems_.push_back(fmt::format("'{}' is missing{}", ours, did_you_mean(ours, unused_)));
-      } else if (!fits(theirs_.at(found->second).shape, wanted.shape)) {
-        problems_.push_back(fmt::format("'{}' is {}, but the network needs {}", found->second,
-                                        theirs_.at(found->second).shape.to_string(),
-                                        wanted.shape.to_string()));
       } else {
-        matched_[ours] = {wanted.shape, std::move(theirs_.at(found->second).values)};
+        match(ours, wanted.shape, found->second);
       }
     }
     std::vector<std::string> ours;
@@ -151,7 +171,7 @@ class TensorMatcher {
     for (const std::string& theirs : unmatched) {
       const auto guesses = model::name_guesses(theirs, head_);
       const auto guess = std::ranges::find_if(guesses, [&](const model::NameGuess& g) {
-        return wanted_.contains(g.name) && !found_.contains(g.name);
+        return (wanted_.contains(g.name) || tied_.contains(g.name)) && !found_.contains(g.name);
       });
       if (guess == guesses.end()) {
         unused_.push_back(theirs);
@@ -159,6 +179,19 @@ class TensorMatcher {
       }
       found_[guess->name] = theirs;
       if (guess->style == model::NameStyle::kHuggingFace) style_ = guess->style;
+    }
+  }
+
+  // A file may store tied weights under either of their names, or under both.
+  void check_tied() {
+    for (const auto& [name, ours] : tied_) {
+      const auto found = found_.extract(name);
+      if (found.empty()) continue;
+      const std::string& second = found.mapped();
+      const std::string& first = found_.try_emplace(ours, second).first->second;
+      if (theirs_.at(first).values == theirs_.at(second).values) continue;
+      problems_.push_back(fmt::format(
+          "'{}' differs from '{}', but the network has one tensor for both", second, first));
     }
   }
 
@@ -182,6 +215,20 @@ class TensorMatcher {
     std::erase_if(found_, [&](const auto& found) { return wanted_.at(found.first).head; });
   }
 
+  // Takes the values of a tensor of the file if its shape fits.
+  void match(const std::string& ours, const Shape& shape, const std::string& theirs) {
+    model::Weight& weight = theirs_.at(theirs);
+    const bool transposes = conv1d_ && shape.rank() == 2 && model::is_conv1d_weight(ours);
+    const Shape needed = transposes ? Shape{shape[1], shape[0]} : shape;
+    if (!fits(weight.shape, needed)) {
+      problems_.push_back(fmt::format("'{}' is {}, but the network needs {}", theirs,
+                                      weight.shape.to_string(), needed.to_string()));
+    } else {
+      if (transposes) weight.values = transposed(weight);
+      matched_[ours] = {shape, std::move(weight.values)};
+    }
+  }
+
   // A dense layer may be stored as the equivalent convolution.
   static bool fits(const Shape& theirs, const Shape& ours) {
     if (theirs == ours) return true;
@@ -191,8 +238,10 @@ class TensorMatcher {
 
   model::Weights theirs_;
   const model::Graph& graph_;
+  bool conv1d_;  // dense layers of GPT-2 are stored as [inputs, outputs]
   std::string head_;
   std::map<std::string, Wanted> wanted_;      // by our names
+  std::map<std::string, std::string> tied_;   // the other name of a tied tensor to our name
   std::map<std::string, std::string> found_;  // our name to theirs
   std::vector<std::string> unused_;           // their names
   std::string fresh_;                         // text for the summary if the head is new

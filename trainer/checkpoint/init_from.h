@@ -21,8 +21,10 @@ struct InitialValues {
 };
 
 // Finds the network's parameters and running statistics in the file. The last layer with parameters
-// may be missing or have a different number of outputs; it is then newly initialized. Throws
-// ConfigError listing all other tensors that are missing, unexpected or of a different shape.
+// may be missing or have a different number of outputs; it is then newly initialized, unless its
+// weights are tied. Weights of GPT-2 that transformers has stored as [inputs, outputs] are
+// transposed. Throws ConfigError listing all other tensors that are missing, unexpected or of a
+// different shape.
 InitialValues read_initial_values(const std::filesystem::path& path, const model::Graph& graph);
 
 // Overwrites the tensors that `initial` contains; the others are not changed.
