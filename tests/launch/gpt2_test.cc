@@ -40,7 +40,7 @@ std::vector<std::vector<int32_t>> read_sequences() {
   return sequences;
 }
 
-// Saves the network as a run once for all tests, with a step that changes no weight.
+// Saves the network as a run once for all tests, without training it.
 class Gpt2Test : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -53,8 +53,8 @@ class Gpt2Test : public ::testing::Test {
         scratch_->write("run.txtpb", fmt::format(R"(
       model {{ zoo {{ name: "gpt2-124m" blocks: {} width: {} heads: {} }} init_from: "{}" }}
       data {{ tokens {{ train: "{}" eval: "{}" length: {} vocab_size: {} }} }}
-      batch {{ global: 1 }} train {{ max_steps: 1 device: "cpu" }}
-      optimizer {{ sgd {{}} }} schedule {{ learning_rate: 0 }}
+      batch {{ global: 1 }} train {{ max_steps: 0 device: "cpu" }}
+      optimizer {{ sgd {{}} }} schedule {{ learning_rate: 0.1 }}
     )",
                                                  size("n_layer"), size("n_embd"), size("n_head"),
                                                  reference().string(), file, file,

@@ -72,9 +72,13 @@ TEST(Progress, LongEpochsGetPeriodicLines) {
   for (int64_t step = 1; step <= 600; ++step) {
     progress.step(at(step), start + std::chrono::milliseconds(100) * step);
   }
-  const std::string text = out.text();
+  std::string text = out.text();
   EXPECT_GE(std::count(text.begin(), text.end(), '\n'), 5);
   EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 6);
+  // The line at the end of the epoch, right after one for its last step, repeats the speed.
+  progress.epoch_done(1, 0.5, std::nullopt);
+  text = out.text();
+  EXPECT_TRUE(text.ends_with("500 samples/s  data wait 10%  exposed comm 20%\n")) << text;
 }
 
 TEST(Progress, ShortEpochsDoNotAllGetALine) {

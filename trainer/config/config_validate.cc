@@ -162,7 +162,7 @@ class Validator {
       fail("train.epochs", "is missing: set train.epochs or train.max_steps");
     }
     if (train.has_epochs()) at_least<int64_t>("train.epochs", train.epochs(), 1);
-    if (train.has_max_steps()) at_least<int64_t>("train.max_steps", train.max_steps(), 1);
+    if (train.has_max_steps()) at_least<int64_t>("train.max_steps", train.max_steps(), 0);
     at_least("train.threads", train.threads(), 0);
     at_most("train.threads", train.threads(), kMaxThreads);
     at_least<int64_t>("train.eval_every_epochs", train.eval_every_epochs(), 0);

@@ -64,7 +64,7 @@ void Progress::step(const Step& step, Clock::time_point now) {
     print(fmt::format("step {}/{}  loss {:.4f}  {}", step.step, total_steps_,
                       PlainNumber{step.loss}, speed()));
   }
-  window_ = {};
+  begin_window();
 }
 
 void Progress::draw() {
@@ -94,14 +94,19 @@ std::string Progress::bar(double part) const {
   return options_.color ? cells + kPlain : cells;
 }
 
+void Progress::begin_window() {
+  if (window_.steps > 0) previous_ = std::exchange(window_, {});
+}
+
 std::string Progress::speed() const {
+  const Window& window = window_.steps > 0 ? window_ : previous_;
   const auto rate = [&](int64_t count) {
-    return window_.seconds > 0 ? static_cast<double>(count) / window_.seconds : 0;
+    return window.seconds > 0 ? static_cast<double>(count) / window.seconds : 0;
   };
-  const auto tokens = window_.tokens > 0 ? std::optional(rate(window_.tokens)) : std::nullopt;
+  const auto tokens = window.tokens > 0 ? std::optional(rate(window.tokens)) : std::nullopt;
   std::string text = fmt::format(
-      "{}  data wait {:.0f}%  exposed comm {:.0f}%", speed_text(rate(window_.samples), tokens),
-      percent(window_.data_wait, window_.seconds), percent(window_.exposed_comm, window_.seconds));
+      "{}  data wait {:.0f}%  exposed comm {:.0f}%", speed_text(rate(window.samples), tokens),
+      percent(window.data_wait, window.seconds), percent(window.exposed_comm, window.seconds));
   if (load_) {
     text += fmt::format("  gpu {:.0f}% {:.0f} W", load_->utilization_percent, load_->power_watts);
   }
@@ -132,7 +137,7 @@ void Progress::epoch_done(int64_t epochs_done, double train_loss,
   print(fmt::format("epoch {}{}  step {}  loss {:.4f}  {}{}", epochs_done, epochs, last_.step,
                     PlainNumber{train_loss}, speed(),
                     evaluation ? "  " + results(*evaluation) : ""));
-  window_ = {};
+  begin_window();
 }
 
 void Progress::evaluated(int64_t step, const Evaluation& evaluation) {

@@ -66,6 +66,8 @@ class Progress {
     double data_wait = 0;
     double exposed_comm = 0;
   };
+  void begin_window();
+  // Returns the speed since the previous line or, if there was no step since, before it.
   std::string speed() const;
   std::string results(const Evaluation& evaluation) const;
   std::string bar(double part) const;
@@ -76,7 +78,7 @@ class Progress {
   int64_t epochs_;
   int64_t total_steps_;
   Step last_;
-  Window window_;
+  Window window_, previous_;
   std::optional<DeviceLoad> load_;  // the latest measurement
   double seconds_per_step_ = 0;     // smoothed, for the ETA
   Clock::time_point shown_;
