@@ -112,7 +112,7 @@ ValueId Emitter::add_port(Port port, const TensorSpec& spec) {
 Shape Emitter::with_batch(const Shape& shape) const {
   std::vector<int64_t> extents{options_.batch};
   extents.insert(extents.end(), shape.begin(), shape.end());
-  if (options_.part > 0) extents[1] = options_.part;
+  if (options_.part > 0 && shape.rank() > 0) extents[1] = options_.part;
   return Shape(extents);
 }
 
