@@ -35,7 +35,8 @@ Network measure(const std::string& name) {
   const model::Graph graph = train::build_network(target.config, target.samples);
   model::Parameters parameters;
   const auto program = model::Program::compile(
-      graph, *backend, {.batch = 1, .dtype = train::compute_dtype(target.config)}, parameters);
+      graph, *backend,
+      {.batch = 1, .training = false, .dtype = train::compute_dtype(target.config)}, parameters);
   return {name, model::zoo_defaults(name), parameters.count(), program->forward_flops()};
 }
 

@@ -40,6 +40,18 @@ Emitter::Emitter(const Graph& graph, ops::Backend& backend, const CompileOptions
   }
   metrics_ = add_value({.spec = {gradient_dtype(), {ops::kMetricCount}, Layout::row_major()},
                         .home = Value::Home::kMetrics});
+  chunked_loss_ = find_chunked_loss();
+}
+
+std::optional<ops::SoftmaxCrossEntropy> Emitter::find_chunked_loss() const {
+  const Node& loss = graph_.nodes.back();
+  if (!options_.loss || options_.output || loss.inputs[0] < 0) return std::nullopt;
+  const Node& head = graph_.nodes[static_cast<size_t>(loss.inputs[0])];
+  const int64_t bytes = options_.batch * head.signature.output.elements() *
+                        static_cast<int64_t>(size_of(parameters_.dtype));
+  const bool chunked = bytes > ops::LinearCrossEntropy::kChunkBytes && head.layer->is_linear() &&
+                       spec(target_).dtype == DType::kI32;
+  return chunked ? loss.layer->as_cross_entropy(*this) : std::nullopt;
 }
 
 void Emitter::declare_parameters() {
@@ -130,10 +142,14 @@ void Emitter::emit_input() {
 
 void Emitter::forward() {
   emit_input();
-  const size_t layers = graph_.nodes.size() - (options_.loss ? 0 : 1);
-  for (size_t n = 0; n < layers; ++n) {
+  for (size_t n = 0; n < emitted_layers(); ++n) {
     current_ = static_cast<int>(n);
-    nodes_[n].output = graph_.nodes[n].layer->forward(*this);
+    const Layer& layer = *graph_.nodes[n].layer;
+    if (!has_chunked_loss()) {
+      nodes_[n].output = layer.forward(*this);
+    } else if (!options_.training) {
+      layer.emit_with_loss(*this, *chunked_loss_);
+    }
   }
   forward_instructions_ = static_cast<int>(instructions_.size());
 }
@@ -148,16 +164,34 @@ void Emitter::emit_output() {
 }
 
 void Emitter::backward() {
-  for (size_t n = graph_.nodes.size(); n-- > 0;) {
+  for (size_t n = emitted_layers(); n-- > 0;) {
     if (!nodes_[n].needs_gradient) continue;
     current_ = static_cast<int>(n);
-    graph_.nodes[n].layer->backward(*this, nodes_[n].gradient);
+    const Layer& layer = *graph_.nodes[n].layer;
+    if (has_chunked_loss()) {
+      layer.emit_with_loss(*this, *chunked_loss_);
+    } else {
+      layer.backward(*this, nodes_[n].gradient);
+    }
     for (auto [parameter, temporary] : pending_) {
       const ValueId sum = gradient_values_[static_cast<size_t>(parameter)];
       emit(ops::Add{}, {sum, temporary, sum});
     }
     pending_.clear();
   }
+}
+
+size_t Emitter::emitted_layers() const {
+  return graph_.nodes.size() - (options_.loss && !chunked_loss_ ? 0 : 1);
+}
+
+bool Emitter::has_chunked_loss() const {
+  return chunked_loss_ && current_ == graph_.nodes.back().inputs[0];
+}
+
+ValueId Emitter::target_rows() {
+  if (spec(target_).dtype != DType::kI32) return target_;
+  return view(target_, {spec(target_).shape.elements()});
 }
 
 uint64_t Emitter::layer_id() const {
@@ -194,7 +228,8 @@ int Emitter::parameter_index(int i) const {
 ValueId Emitter::gradient_array(int i) {
   const auto index = static_cast<size_t>(parameter_index(i));
   const ValueId gradient = gradient_values_[index];
-  // The layout of the parameter is known, since its forward pass has been planned.
+  // The layout of the parameter is known, since its forward pass has been planned. If one operation
+  // does both passes, its plan chooses the layout.
   if (!parameters_.all[index].frozen) {
     values_[static_cast<size_t>(gradient)].spec.layout = spec(parameter_values_[index]).layout;
   }

@@ -106,6 +106,8 @@ class Emitter {
 
   ValueId state() const { return state_; }
   ValueId target() const { return target_; }
+  // Returns the targets with one row for each row of the loss's input: labels [B, T] as [B * T].
+  ValueId target_rows();
   ValueId metrics() const { return metrics_; }
   const TensorSpec& spec(ValueId value) const { return values_[static_cast<size_t>(value)].spec; }
   int64_t batch() const { return options_.batch; }
@@ -154,6 +156,12 @@ class Emitter {
   void note_gradient_layout(ValueId value, const Layout& wanted);
   void declare_parameters();
   void emit_input();
+  // Returns the loss if it is emitted with the layer that it reads, since that layer's output would
+  // be large; see Layer::emit_with_loss().
+  std::optional<ops::SoftmaxCrossEntropy> find_chunked_loss() const;
+  bool has_chunked_loss() const;  // whether the current layer is emitted with the loss
+  // Returns the number of layers to emit: all, or all but the loss.
+  size_t emitted_layers() const;
 
   const Graph& graph_;
   ops::Backend& backend_;
@@ -176,6 +184,7 @@ class Emitter {
   ValueId state_ = kNoValue;
   ValueId metrics_ = kNoValue;
   ValueId starts_ = kNoValue;
+  std::optional<ops::SoftmaxCrossEntropy> chunked_loss_;
   int storages_ = 0;
   int current_ = -1;
   int forward_instructions_ = 0;

@@ -88,6 +88,15 @@ class Layer {
   // weights and bias: adds a bias if it has none, and takes over `next`'s activation. Returns
   // false, without changes, if that is not possible.
   virtual bool fold(const ChannelScale& /*next*/) { return false; }
+  // Describe a loss that can be computed from some rows of its input at a time, and the layer whose
+  // output it reads: the loss, and whether emit_with_loss() is supported.
+  virtual std::optional<ops::SoftmaxCrossEntropy> as_cross_entropy(const Emitter& /*emit*/) const {
+    return std::nullopt;
+  }
+  virtual bool is_linear() const { return false; }
+  // Emits an operation that computes this layer, the loss of its output and, in training, the
+  // gradients of parameters and inputs, in place of forward() and backward().
+  virtual void emit_with_loss(Emitter& /*emit*/, const ops::SoftmaxCrossEntropy& /*loss*/) const {}
   // Returns whether training uses statistics of only this rank's part of the batch, so that results
   // depend on the number of ranks.
   virtual bool uses_rank_statistics() const { return false; }

@@ -19,6 +19,7 @@
 #include "ops/embedding.h"
 #include "ops/group_norm.h"
 #include "ops/layer_norm.h"
+#include "ops/linear_cross_entropy.h"
 #include "ops/loss.h"
 #include "ops/loss_scale.h"
 #include "ops/op.h"

@@ -24,12 +24,15 @@ struct DenseBackwardData {
   double flops(Specs specs) const;
 };
 
-// dweight = dy^T * x, dbias = column sums of dy. kDbias is optional.
+// dweight = dy^T * x, dbias = column sums of dy. kDbias is optional. With `accumulate`, both are
+// added to what the memory holds.
 struct DenseBackwardWeights {
   enum Arg { kX, kDy, kDweight, kDbias, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
   double flops(Specs specs) const;
+
+  bool accumulate = false;
 };
 
 }  // namespace trireme::ops

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <iterator>
 
 #include "ops/step_state.h"
@@ -24,14 +25,15 @@ void SoftmaxCrossEntropy::check(const Checker& c) const {
   c.is(kLabels, labels == DType::kF32 ? c.shape(kLogits) : Shape{c.shape(kLogits)[0]});
   c.is(kDlogits, c.shape(kLogits));
   c.is(kMetrics, {kMetricCount});
-  const int64_t classes = c.shape(kLogits)[1];
+  check_fields(c, c.shape(kLogits)[1]);
+}
+
+void SoftmaxCrossEntropy::check_fields(const Checker& c, int64_t classes) const {
   if (!class_weights.empty() && std::ssize(class_weights) != classes) {
     c.refuse(fmt::format("{} class weights for {} classes", class_weights.size(), classes));
   }
-  if (labels_per_sample < 1 || c.shape(kLogits)[0] % labels_per_sample != 0) {
-    c.refuse(fmt::format("{} rows cannot be divided into samples of {} labels", c.shape(kLogits)[0],
-                         labels_per_sample));
-  }
+  c.at_least(1, std::array{labels_per_sample}, "labels per sample");
+  c.at_least(0, std::array{first_row}, "the first row");
 }
 
 const OpInfo MeanSquaredError::kInfo{.name = "mean_squared_error",

@@ -19,7 +19,8 @@ namespace trireme::ops {
 // the mean loss divides by the sum of the labels' weights or, with probabilities, by the number of
 // rows; this divisor is added to kMetricWeight. Rows whose label is kIgnoredLabel or ignore_index
 // contribute nothing, and their gradient is zero. kDlogits is absent in inference and may be the
-// logits. A sample has labels_per_sample adjacent rows.
+// logits. A sample has labels_per_sample adjacent rows. The rows may be a part of those of the
+// micro-batch, from first_row on; kMetricSamples then counts the samples that begin in it.
 //
 // For the accuracy metrics, the correct class is the most probable one or, among equally probable
 // classes, the one with the lowest index. Classes with equal logits are ranked by index, too.
@@ -31,11 +32,14 @@ struct SoftmaxCrossEntropy {
   enum Arg { kLogits, kLabels, kState, kDlogits, kMetrics, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
+  // Checks the fields for this number of classes.
+  void check_fields(const Checker& c, int64_t classes) const;
 
   float label_smoothing = 0;
   std::vector<float> class_weights = {};  // [classes], finite, not negative; empty means 1 for all
-  int64_t labels_per_sample = 1;          // divides the number of rows
+  int64_t labels_per_sample = 1;
   int32_t ignore_index = kIgnoredLabel;
+  int64_t first_row = 0;
 };
 
 // Mean squared error of prediction and target, both [rows, F]. The loss of a row is the mean over F

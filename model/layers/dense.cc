@@ -14,6 +14,7 @@ class Dense final : public Layer {
   explicit Dense(const DenseConfig& config) : config_(config) {}
   std::string_view kind() const override { return "dense"; }
   bool is_causal() const override { return true; }
+  bool is_linear() const override { return activation_ == ops::Activation::kNone; }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
@@ -53,6 +54,18 @@ class Dense final : public Layer {
     const ValueId dx = emit.new_value_like(emit.input());
     emit.emit(ops::DenseBackwardData{}, {emit.rows(dy), emit.parameter(0), emit.rows(dx)});
     emit.accumulate_gradient(0, dx);
+  }
+
+  void emit_with_loss(Emitter& emit, const ops::SoftmaxCrossEntropy& loss) const override {
+    const bool trained = emit.training() && emit.trained();
+    const bool needs_dx = emit.training() && emit.needs_gradient();
+    const ValueId dx = needs_dx ? emit.new_value_like(emit.input()) : kNoValue;
+    emit.emit(
+        ops::LinearCrossEntropy{loss},
+        {emit.rows(emit.input()), emit.parameter(0), bias(emit), emit.target_rows(), emit.state(),
+         needs_dx ? emit.rows(dx) : kNoValue, trained ? emit.parameter_gradient(0) : kNoValue,
+         trained && config_.bias() ? emit.parameter_gradient(1) : kNoValue, emit.metrics()});
+    if (needs_dx) emit.accumulate_gradient(0, dx);
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ class Loss : public Layer {
   ValueId forward(Emitter& emit) const override {
     const ValueId x = emit.row_major(emit.input());
     const ValueId dx = emit.training() ? emit.new_value_like(x) : kNoValue;
-    emit.emit(op(emit), {emit.rows(x), target_rows(emit), emit.state(),
+    emit.emit(op(emit), {emit.rows(x), emit.target_rows(), emit.state(),
                          dx == kNoValue ? dx : emit.rows(dx), emit.metrics()});
     emit.save_for_backward(dx);
     return kNoValue;
@@ -32,15 +33,7 @@ class Loss : public Layer {
   }
 
  protected:
-  virtual LossOp op(Emitter& emit) const = 0;
-
- private:
-  // Returns the targets with one row for each row of the input: labels [B, T] as [B * T].
-  static ValueId target_rows(Emitter& emit) {
-    const TensorSpec& target = emit.spec(emit.target());
-    if (target.dtype != DType::kI32) return emit.target();
-    return emit.view(emit.target(), {target.shape.elements()});
-  }
+  virtual LossOp op(const Emitter& emit) const = 0;
 };
 
 class SoftmaxCrossEntropyLayer final : public Loss<ops::SoftmaxCrossEntropy> {
@@ -50,6 +43,9 @@ class SoftmaxCrossEntropyLayer final : public Loss<ops::SoftmaxCrossEntropy> {
         weights_(config.class_weights().begin(), config.class_weights().end()),
         ignore_index_(config.ignore_index()) {}
   std::string_view kind() const override { return "softmax_cross_entropy"; }
+  std::optional<ops::SoftmaxCrossEntropy> as_cross_entropy(const Emitter& emit) const override {
+    return op(emit);
+  }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
@@ -67,7 +63,7 @@ class SoftmaxCrossEntropyLayer final : public Loss<ops::SoftmaxCrossEntropy> {
   }
 
  protected:
-  ops::SoftmaxCrossEntropy op(Emitter& emit) const override {
+  ops::SoftmaxCrossEntropy op(const Emitter& emit) const override {
     const Shape& labels = emit.spec(emit.target()).shape;
     const bool soft = emit.spec(emit.target()).dtype != DType::kI32;
     return {.label_smoothing = smoothing_,
@@ -109,7 +105,7 @@ class MeanSquaredErrorLayer final : public Loss<ops::MeanSquaredError> {
   }
 
  protected:
-  ops::MeanSquaredError op(Emitter&) const override { return {}; }
+  ops::MeanSquaredError op(const Emitter&) const override { return {}; }
 };
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "ops/cpu/attention_rows.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
+#include "ops/cpu/product.h"
 #include "ops/cpu/simd.h"
 #include "ops/function_op.h"
 
@@ -29,53 +30,6 @@ using dnnl::memory;
 
 constexpr int64_t kQueryBlock = 64;
 constexpr int64_t kKeySteps = 8;  // sizes of products along the keys, at most
-
-// A matrix in memory: its type and how far apart rows and columns lie, in elements.
-struct Matrix {
-  memory::data_type type;
-  int64_t row_stride, column_stride;
-
-  Matrix transposed() const { return {type, column_stride, row_stride}; }
-  memory::desc desc(int64_t rows, int64_t columns) const {
-    return {{rows, columns}, type, memory::dims{row_stride, column_stride}};
-  }
-};
-
-// c [m, n] = a [m, k] b [k, n], or added to c.
-class Product {
- public:
-  Product(EnginePtr engine, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
-          const Matrix& c, bool accumulate)
-      : engine_(std::move(engine)), descs_{a.desc(m, k), b.desc(k, n), c.desc(m, n), {}} {
-    dnnl::primitive_attr attr = scratch_by_caller();
-    if (accumulate) {
-      dnnl::post_ops ops;
-      ops.append_sum(1);
-      attr.set_post_ops(ops);
-    }
-    const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(descs_[0], descs_[1], descs_[2]),
-                                            attr, engine_->engine);
-    primitive_ = dnnl::matmul(desc);
-    descs_[3] = desc.scratchpad_desc();
-  }
-
-  size_t scratch_bytes() const { return descs_[3].get_size(); }
-  // By any number of threads at once, each with scratch memory of its own.
-  void run(const void* a, const void* b, void* c, void* scratch) const {
-    const auto at = [&](size_t i, const void* data) {
-      return memory(descs_[i], engine_->engine, const_cast<void*>(data));
-    };
-    primitive_.execute(engine_->stream, {{DNNL_ARG_SRC, at(0, a)},
-                                         {DNNL_ARG_WEIGHTS, at(1, b)},
-                                         {DNNL_ARG_DST, at(2, c)},
-                                         {DNNL_ARG_SCRATCHPAD, at(3, scratch)}});
-  }
-
- private:
-  EnginePtr engine_;
-  std::array<memory::desc, 4> descs_;  // of a, b, c and scratch
-  dnnl::matmul primitive_;
-};
 
 struct Geometry {
   AttentionShape shape;

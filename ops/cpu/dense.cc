@@ -3,9 +3,13 @@
 // convert them.
 #include "ops/dense.h"
 
+#include "core/parallel.h"
 #include "ops/choose_layouts.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
+#include "ops/cpu/product.h"
+#include "ops/cpu/simd.h"
+#include "ops/function_op.h"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -48,6 +52,30 @@ Plan plan_matmul(const EnginePtr& engine, std::vector<TensorSpec> specs,
                                          std::move(bindings), desc.scratchpad_desc());
 }
 
+// Adds to dweight and dbias, which oneDNN's inner product cannot.
+Plan plan_accumulation(const EnginePtr& engine, std::vector<TensorSpec> specs) {
+  using Op = DenseBackwardWeights;
+  const int64_t rows = specs[Op::kX].shape[0];
+  const int64_t in = specs[Op::kDweight].shape[1], out = specs[Op::kDweight].shape[0];
+  const Matrix x{to_dnnl(specs[Op::kX].dtype), in, 1}, dy{to_dnnl(specs[Op::kDy].dtype), out, 1};
+  const Product product(engine, out, in, rows, dy.transposed(), x,
+                        {to_dnnl(specs[Op::kDweight].dtype), in, 1}, /*accumulate=*/true);
+  return with_element(specs[Op::kDy].dtype, [&]<class T>(T) -> Plan {
+    const auto work = [=](Args args, void* scratch) {
+      const auto* gradient = pointer<const T>(args, Op::kDy);
+      product.run(gradient, args[Op::kX], args[Op::kDweight], scratch);
+      auto* dbias = pointer<float>(args, Op::kDbias);
+      if (!dbias) return;
+      parallel_for(out, [&](int64_t begin, int64_t end) {
+        for (int64_t r = 0; r < rows; ++r) {
+          accumulate_row(gradient + r * out + begin, dbias + begin, end - begin);
+        }
+      });
+    };
+    return host_op(std::move(specs), work, product.scratch_bytes());
+  });
+}
+
 }  // namespace
 
 Plan plan(const DenseForward& op, const EnginePtr& engine, Specs given) {
@@ -85,9 +113,10 @@ Plan plan(const DenseBackwardData&, const EnginePtr& engine, Specs given) {
       desc.scratchpad_desc());
 }
 
-Plan plan(const DenseBackwardWeights&, const EnginePtr& engine, Specs given) {
+Plan plan(const DenseBackwardWeights& op, const EnginePtr& engine, Specs given) {
   using Op = DenseBackwardWeights;
   std::vector<TensorSpec> specs = in_row_major(given);
+  if (op.accumulate) return plan_accumulation(engine, std::move(specs));
   const memory::desc x = to_desc(specs[Op::kX]);
   const memory::desc dweight = to_desc(specs[Op::kDweight]);
   const memory::desc dbias = bias_desc(specs[Op::kDbias]);

@@ -19,11 +19,6 @@ TRIREME_VECTORIZED void add_rows(const T* a, const T* b, T* y, int64_t width) {
   for (int64_t i = 0; i < width; ++i) y[i] = from_float<T>(to_float(a[i]) + to_float(b[i]));
 }
 
-template <class T>
-TRIREME_VECTORIZED void accumulate_row(const T* row, float* sum, int64_t width) {
-  for (int64_t i = 0; i < width; ++i) sum[i] += to_float(row[i]);
-}
-
 void check_tokens(const int32_t* tokens, int64_t rows, int64_t vocabulary) {
   for (int64_t r = 0; r < rows; ++r) {
     if (tokens[r] >= 0 && tokens[r] < vocabulary) continue;

@@ -13,6 +13,7 @@
 #include "ops/cpu/plans.h"
 #include "ops/cpu/simd.h"
 #include "ops/function_op.h"
+#include "ops/loss_rows.h"
 #include "ops/step_state.h"
 
 namespace trireme::ops::cpu {
@@ -130,7 +131,8 @@ TRIREME_VECTORIZED void weighted_sums(const T* logits, const float* weights,
 }
 
 struct CrossEntropy {
-  int64_t rows, classes, labels_per_sample;
+  LossRows rows;
+  int64_t classes;
   int32_t ignore_index;
   float smoothing;
   std::vector<float> weights;  // class weights; empty means 1 for all
@@ -254,8 +256,8 @@ void add_metrics(const RowResult* results, int64_t rows, int64_t samples, float*
 void check_labels(const CrossEntropy& c, const int32_t* labels, int64_t valid) {
   for (int64_t n = 0; n < valid; ++n) {
     if ((labels[n] < 0 || labels[n] >= c.classes) && !c.ignores(labels[n])) {
-      throw Error(fmt::format("the label of row {} is {}, but there are {} classes", n, labels[n],
-                              c.classes));
+      throw Error(fmt::format("the label of row {} is {}, but there are {} classes",
+                              c.rows.first + n, labels[n], c.classes));
     }
   }
 }
@@ -266,8 +268,7 @@ template <class T, class Label>
 void cross_entropy(const CrossEntropy& c, const T* logits, const Label* labels,
                    const StepState& state, T* dlogits, float* metrics, RowResult* results) {
   constexpr bool kSoft = std::is_same_v<Label, float>;
-  const int64_t samples = std::clamp<int64_t>(state.valid_rows, 0, c.rows / c.labels_per_sample);
-  const int64_t valid = samples * c.labels_per_sample;
+  const int64_t valid = c.rows.valid(state);
   check_labels(c, labels, valid);
   parallel_for(valid, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
@@ -278,9 +279,9 @@ void cross_entropy(const CrossEntropy& c, const T* logits, const Label* labels,
   });
   if (dlogits) {
     std::memset(static_cast<void*>(dlogits + valid * c.classes), 0,
-                static_cast<size_t>((c.rows - valid) * c.classes) * sizeof(T));
+                static_cast<size_t>((c.rows.count - valid) * c.classes) * sizeof(T));
   }
-  add_metrics(results, valid, samples, metrics);
+  add_metrics(results, valid, c.rows.valid_samples(state), metrics);
 }
 
 template <class T>
@@ -320,9 +321,8 @@ void squared_error(int64_t rows, int64_t features, const T* prediction, const fl
 Plan plan(const SoftmaxCrossEntropy& op, const EnginePtr&, Specs given) {
   using Op = SoftmaxCrossEntropy;
   const TensorSpec& logits = given[Op::kLogits];
-  CrossEntropy c{.rows = logits.shape[0],
+  CrossEntropy c{.rows = {logits.shape[0], op.labels_per_sample, op.first_row},
                  .classes = logits.shape[1],
-                 .labels_per_sample = op.labels_per_sample,
                  .ignore_index = op.ignore_index,
                  .smoothing = op.label_smoothing,
                  .weights = op.class_weights};
@@ -339,7 +339,7 @@ Plan plan(const SoftmaxCrossEntropy& op, const EnginePtr&, Specs given) {
                         *pointer<const StepState>(args, Op::kState), pointer<T>(args, Op::kDlogits),
                         pointer<float>(args, Op::kMetrics), static_cast<RowResult*>(scratch));
         },
-        static_cast<size_t>(c.rows) * sizeof(RowResult));
+        static_cast<size_t>(c.rows.count) * sizeof(RowResult));
   };
   const bool soft = given[Op::kLabels].dtype == DType::kF32;
   return with_element(logits.dtype, [&]<class T>(T element) -> Plan {

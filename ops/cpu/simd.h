@@ -115,6 +115,11 @@ TRIREME_INLINE inline float fast_exp(float x) {
   return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
 }
 
+template <class T>
+TRIREME_VECTORIZED static void accumulate_row(const T* row, float* sum, int64_t width) {
+  for (int64_t i = 0; i < width; ++i) sum[i] += to_float(row[i]);
+}
+
 // Calls f(T()) with the C++ element type. Throws Error if the backend's own loops do not support
 // it.
 template <class F>

@@ -79,8 +79,10 @@ ColumnGrid grid_of(int64_t rows, int64_t columns, int pack, Device& device) {
 template <class T>
 struct StoreSum {
   T* to;
+  bool accumulate;
   __device__ void operator()(int64_t column, double sum, double) const {
-    to[column] = from_float<T>(static_cast<float>(sum));
+    const double before = accumulate ? to_float(to[column]) : 0.0f;
+    to[column] = from_float<T>(static_cast<float>(before + sum));
   }
 };
 
@@ -103,12 +105,14 @@ void BiasActivation::encode(Stream& stream, void* y, const void* bias) const {
   });
 }
 
-BiasGradient::BiasGradient(const TensorSpec& dy, const TensorSpec& dbias, Device& device)
+BiasGradient::BiasGradient(const TensorSpec& dy, const TensorSpec& dbias, bool accumulate,
+                           Device& device)
     : device_(device),
       dy_(dy.dtype),
       dbias_(dbias.dtype),
       rows_(dy.shape.elements() / dy.shape[1]),
-      channels_(dy.shape[1]) {
+      channels_(dy.shape[1]),
+      accumulate_(accumulate) {
   scratch_bytes_ = with_pack(dy_, channels_, [&]<class T>(T, auto pack) {
     return grid_of(rows_, channels_, pack, device_).partial_bytes();
   });
@@ -122,7 +126,7 @@ void BiasGradient::encode(Stream& stream, const void* dy, void* dbias, void* scr
                           static_cast<double*>(scratch));
     with_element(dbias_, [&]<class B>(B) {
       merge("bias_gradient", stream, scratch, columns.slabs, channels_,
-            StoreSum<B>{static_cast<B*>(dbias)});
+            StoreSum<B>{static_cast<B*>(dbias), accumulate_});
     });
   });
 }

@@ -23,10 +23,10 @@ class BiasActivation {
   Activation activation_;
 };
 
-// dbias = sum of dy per channel.
+// dbias = sum of dy per channel, or added to dbias.
 class BiasGradient {
  public:
-  BiasGradient(const TensorSpec& dy, const TensorSpec& dbias, Device& device);
+  BiasGradient(const TensorSpec& dy, const TensorSpec& dbias, bool accumulate, Device& device);
 
   size_t scratch_bytes() const { return scratch_bytes_; }
   void encode(Stream& stream, const void* dy, void* dbias, void* scratch) const;
@@ -35,6 +35,7 @@ class BiasGradient {
   Device& device_;
   DType dy_, dbias_;
   int64_t rows_, channels_;
+  bool accumulate_;
   size_t scratch_bytes_;
 };
 

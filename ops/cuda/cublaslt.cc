@@ -98,7 +98,8 @@ class Descriptors {
         a_(layout(p.in, p.a_transposed ? p.rows : p.inner, p.a_transposed ? p.inner : p.rows)),
         b_(layout(p.in, p.b_transposed ? p.inner : p.columns,
                   p.b_transposed ? p.columns : p.inner)),
-        c_(layout(p.out, p.columns, p.rows)) {
+        c_(layout(p.out, p.columns, p.rows)),
+        accumulate_(p.accumulate) {
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(p));
@@ -123,8 +124,8 @@ class Descriptors {
 
   void multiply(Stream& stream, void* a, void* b, void* c, const cublasLtMatmulAlgo_t& algorithm,
                 void* workspace, size_t workspace_bytes) const {
-    const float one = 1, zero = 0;
-    calls_.check(calls_.multiply(calls_.handle, desc_.get(), &one, b, b_.get(), a, a_.get(), &zero,
+    const float one = 1, beta = accumulate_ ? 1 : 0;
+    calls_.check(calls_.multiply(calls_.handle, desc_.get(), &one, b, b_.get(), a, a_.get(), &beta,
                                  c, c_.get(), c, c_.get(), &algorithm, workspace, workspace_bytes,
                                  trireme::cuda::handle(stream)),
                  "cublasLtMatmul");
@@ -178,6 +179,7 @@ class Descriptors {
   const CublasLt::Calls& calls_;
   Desc desc_;
   MatrixLayout a_, b_, c_;
+  bool accumulate_;
 };
 
 class Product final : public Algorithm {
@@ -230,10 +232,11 @@ std::vector<Candidate> list_products(const std::shared_ptr<CublasLt>& library,
 }
 
 std::string key(const MatrixProduct& p) {
-  return fmt::format("[{}, {}]{} x [{}, {}]{} {} to {}{}{}{}", p.rows, p.inner,
+  return fmt::format("[{}, {}]{} x [{}, {}]{} {} to {}{}{}{}{}", p.rows, p.inner,
                      p.a_transposed ? "^T" : "", p.inner, p.columns, p.b_transposed ? "^T" : "",
                      trireme::name_of(p.in), trireme::name_of(p.out), p.bias ? " bias" : "",
-                     p.relu ? " relu" : "", p.tf32 ? " tf32" : "");
+                     p.relu ? " relu" : "", p.tf32 ? " tf32" : "",
+                     p.accumulate ? " added" : "");
 }
 
 std::vector<size_t> bytes(const MatrixProduct& p) {

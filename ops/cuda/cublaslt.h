@@ -40,6 +40,7 @@ struct MatrixProduct {
   bool bias = false;          // [columns], added to each row
   bool relu = false;          // applied to the result
   bool tf32 = false;          // f32 may be rounded to TF32
+  bool accumulate = false;    // the product is added to c
 };
 
 // Returns an algorithm that is deterministic and accumulates in f32. Throws Unsupported if there is

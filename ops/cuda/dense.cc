@@ -65,9 +65,10 @@ Plan plan(const DenseBackwardWeights& op, const ContextPtr& context, Specs given
                                                          .a_transposed = true,
                                                          .in = common_dtype(x, dy),
                                                          .out = dweight.dtype,
-                                                         .tf32 = context->options.tf32});
+                                                         .tf32 = context->options.tf32,
+                                                         .accumulate = op.accumulate});
   return plan_weight_gradient(op, *context, std::move(specs), algorithm,
-                              {Op::kDy, Op::kX, Op::kDweight});
+                              {Op::kDy, Op::kX, Op::kDweight}, op.accumulate);
 }
 
 }  // namespace trireme::ops::cuda

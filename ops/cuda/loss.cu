@@ -11,6 +11,7 @@
 #include "ops/cuda/upload.h"
 #include "ops/function_op.h"
 #include "ops/loss.h"
+#include "ops/loss_rows.h"
 #include "ops/step_state.h"
 
 namespace trireme::ops::cuda {
@@ -26,18 +27,6 @@ struct RowResult {
   int32_t labels = 1;  // 0 if the label is ignored
 };
 
-// Rows of samples, with a number of labels each.
-struct Rows {
-  int64_t count, labels_per_sample;
-
-  __device__ int64_t valid_samples(const StepState* state) const {
-    return min(max(int64_t{state->valid_rows}, int64_t{0}), count / labels_per_sample);
-  }
-  __device__ int64_t valid(const StepState* state) const {
-    return valid_samples(state) * labels_per_sample;
-  }
-};
-
 template <int N, class T>
 __device__ void clear_row(T* row, int64_t columns) {
   each_pack<N>(columns, [&](int64_t at) { store(row + at, Pack<T, N>{}); });
@@ -45,9 +34,9 @@ __device__ void clear_row(T* row, int64_t columns) {
 
 // Launched with one block.
 __global__ void __launch_bounds__(kSumThreads)
-    add_metrics_kernel(const RowResult* results, Rows rows, const StepState* state,
+    add_metrics_kernel(const RowResult* results, LossRows rows, const StepState* state,
                        float* metrics) {
-  const int64_t valid = rows.valid(state);
+  const int64_t valid = rows.valid(*state);
   double loss = 0, weight = 0;
   int64_t top1 = 0, top5 = 0, labels = 0;
   for (int64_t row = threadIdx.x; row < valid; row += kSumThreads) {
@@ -66,7 +55,7 @@ __global__ void __launch_bounds__(kSumThreads)
   metrics[kMetricLoss] += static_cast<float>(loss);
   metrics[kMetricTop1] += static_cast<float>(top1);
   metrics[kMetricTop5] += static_cast<float>(top5);
-  metrics[kMetricSamples] += static_cast<float>(rows.valid_samples(state));
+  metrics[kMetricSamples] += static_cast<float>(rows.valid_samples(*state));
   metrics[kMetricWeight] += static_cast<float>(weight);
   metrics[kMetricLabels] += static_cast<float>(labels);
 }
@@ -132,8 +121,8 @@ struct ClassWeights {
 // index makes all results of its row NaN. dlogits may be the logits.
 template <class T, int N, class Label>
 __global__ void __launch_bounds__(kMaxRowThreads)
-    cross_entropy_kernel(const T* logits, const Label* labels, const StepState* state, Rows rows,
-                         int64_t classes, float smoothing, int32_t ignore_index,
+    cross_entropy_kernel(const T* logits, const Label* labels, const StepState* state,
+                         LossRows rows, int64_t classes, float smoothing, int32_t ignore_index,
                          ClassWeights weights, T* dlogits, RowResult* results) {
   constexpr bool kSoft = std::is_same_v<Label, float>;
   const int64_t row = row_of_thread();
@@ -141,7 +130,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   logits += row * classes;
   labels += row * (kSoft ? classes : 1);
   if (dlogits) dlogits += row * classes;
-  if (row >= rows.valid(state) || is_ignored(labels, ignore_index)) {
+  if (row >= rows.valid(*state) || is_ignored(labels, ignore_index)) {
     if (threadIdx.x == 0)
       results[row] = {.loss = 0, .top1 = 0, .top5 = 0, .weight = 0, .labels = 0};
     if (dlogits) clear_row<N>(dlogits, classes);
@@ -228,13 +217,13 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxRowThreads)
     squared_error_kernel(const T* prediction, const float* target, const StepState* state,
-                         Rows rows, int64_t features, T* dprediction, RowResult* results) {
+                         LossRows rows, int64_t features, T* dprediction, RowResult* results) {
   const int64_t row = row_of_thread();
   if (row >= rows.count) return;
   prediction += row * features;
   target += row * features;
   if (dprediction) dprediction += row * features;
-  if (row >= rows.valid(state)) {
+  if (row >= rows.valid(*state)) {
     if (dprediction) clear_row<N>(dprediction, features);
     return;
   }
@@ -257,7 +246,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   if (threadIdx.x == 0) results[row] = {sum / static_cast<double>(features), 0, 0};
 }
 
-void add_metrics(const char* name, Stream& stream, const RowResult* results, const Rows& rows,
+void add_metrics(const char* name, Stream& stream, const RowResult* results, const LossRows& rows,
                  const StepState* state, float* metrics) {
   trireme::cuda::launch(name, add_metrics_kernel, {.blocks = dim3(1), .threads = dim3(kSumThreads)},
                         stream, results, rows, state, metrics);
@@ -267,7 +256,7 @@ void add_metrics(const char* name, Stream& stream, const RowResult* results, con
 
 Plan plan(const SoftmaxCrossEntropy& op, const ContextPtr& context, Specs given) {
   using Op = SoftmaxCrossEntropy;
-  const Rows rows{given[Op::kLogits].shape[0], op.labels_per_sample};
+  const LossRows rows{given[Op::kLogits].shape[0], op.labels_per_sample, op.first_row};
   const int64_t classes = given[Op::kLogits].shape[1];
   std::shared_ptr<const Buffer> table;
   ClassWeights weights{nullptr, 1};
@@ -302,7 +291,7 @@ Plan plan(const SoftmaxCrossEntropy& op, const ContextPtr& context, Specs given)
 
 Plan plan(const MeanSquaredError&, const ContextPtr&, Specs given) {
   using Op = MeanSquaredError;
-  const Rows rows{given[Op::kPrediction].shape[0], 1};
+  const LossRows rows{given[Op::kPrediction].shape[0]};
   const int64_t features = given[Op::kPrediction].shape[1];
   return with_pack(given[Op::kPrediction].dtype, features, [&]<class T, int N>(T, Size<N>) -> Plan {
     const trireme::cuda::Grid grid = row_grid(rows.count, features / N);

@@ -40,15 +40,16 @@ std::unique_ptr<OpPlan> plan_forward(const Op& op, const Context& context,
 }
 
 // Returns the plan that computes dweight with the algorithm, whose arguments are the op's args in
-// this order, and dbias if it is present.
+// this order, and dbias if it is present. With `accumulate`, dbias is added to.
 template <class Op>
 std::unique_ptr<OpPlan> plan_weight_gradient(const Op&, const Context& context,
                                              std::vector<TensorSpec> specs,
                                              const AlgorithmPtr& algorithm,
-                                             std::array<typename Op::Arg, 3> order) {
+                                             std::array<typename Op::Arg, 3> order,
+                                             bool accumulate = false) {
   std::optional<BiasGradient> bias;
   if (!is_absent(specs[Op::kDbias])) {
-    bias.emplace(specs[Op::kDy], specs[Op::kDbias], context.device);
+    bias.emplace(specs[Op::kDy], specs[Op::kDbias], accumulate, context.device);
   }
   const size_t scratch_bytes =
       std::max(algorithm->workspace_bytes(), bias ? bias->scratch_bytes() : 0);

@@ -80,6 +80,20 @@ struct TestBatch {
     return float_targets_ ? std::as_bytes(std::span(numbers_)) : std::as_bytes(std::span(labels));
   }
 
+  // Returns `count` of the batch's `rows` rows, which have labels.
+  TestBatch part(size_t rows, size_t first, size_t count) const {
+    TestBatch result = *this;
+    const auto cut = [&](auto& values) {
+      const size_t per_row = values.size() / rows;
+      values = {values.begin() + static_cast<ptrdiff_t>(first * per_row),
+                values.begin() + static_cast<ptrdiff_t>((first + count) * per_row)};
+    };
+    cut(result.inputs);
+    cut(result.labels);
+    cut(result.tokens_);
+    return result;
+  }
+
   std::vector<float> inputs;
   std::vector<int32_t> labels;
 

@@ -53,6 +53,16 @@ TEST_P(DenseTest, BackwardWeights) {
   }
 }
 
+TEST_P(DenseTest, BackwardWeightsAccumulate) {
+  for (const Problem& p : problems()) {
+    check(
+        {.name = p.name,
+         .op = DenseBackwardWeights{.accumulate = true},
+         .tensors = {random(weight({p.rows, p.in}), 1), random(weight({p.rows, p.out}), 4),
+                     random(full({p.out, p.in}), 5), p.bias ? random(full({p.out}), 6) : none()}});
+  }
+}
+
 TRIREME_ON_TARGETS(DenseTest, multiplying_targets());
 
 }  // namespace

@@ -352,6 +352,27 @@ TEST_P(LossGradient, OfCrossEntropyByProbabilitiesMatchesDifferences) {
   check_cross_entropy(stored(DType::kF32, {5, 7}, wanted), wanted, state);
 }
 
+TEST_P(LossGradient, OfLinearCrossEntropyMatchesDifferences) {
+  using F = LinearCrossEntropy;
+  const F op{{.label_smoothing = 0.25f, .class_weights = {1, 0.5f, 2, 0, 1, 3, 1}}};
+  std::vector<Tensor> tensors{random_numbers({5, 4}, 1), random_numbers({7, 4}, 2),
+                              random_numbers({7}, 3),    labels_of({2, 0, kIgnoredLabel, 6, 3}),
+                              state_of(state),           unwritten({5, 4}),
+                              unwritten({7, 4}),         unwritten({7}),
+                              filled({kMetricCount}, 0)};
+  evaluate(op, tensors);
+  const std::vector<Tensor> results = tensors;
+  const auto objective = [&] {
+    tensors[F::kMetrics] = filled({kMetricCount}, 0);
+    evaluate(op, tensors);
+    return 0.25 * tensors[F::kMetrics][kMetricLoss];
+  };
+  for (auto [x, dx] :
+       {std::pair{F::kX, F::kDx}, {F::kWeight, F::kDweight}, {F::kBias, F::kDbias}}) {
+    EXPECT_LT(relative_error(results[dx], differences(tensors[x], objective)), kTolerance) << x;
+  }
+}
+
 TEST_P(LossGradient, OfSquaredErrorMatchesDifferences) {
   using F = MeanSquaredError;
   const Tensor target = random_numbers({5, 3}, 2);

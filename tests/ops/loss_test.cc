@@ -1,6 +1,7 @@
 // Losses against the reference.
 #include "ops/loss.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
@@ -149,6 +150,19 @@ TEST_P(LossTest, IgnoresLabels) {
                .state = state_of(p)});
       }
     }
+  }
+}
+
+// Six rows of samples of four labels, from row 6 on: the second half of the second sample and the
+// third one.
+TEST_P(LossTest, SoftmaxCrossEntropyOfSomeRows) {
+  for (const int32_t samples : {0, 1, 2, 3, 4}) {
+    const int32_t valid = std::clamp(samples * 4 - 6, 0, 6);
+    check({.name = std::to_string(samples) + " samples",
+           .op = SoftmaxCrossEntropy{.labels_per_sample = 4, .first_row = 6},
+           .tensors = {uniform(weight({6, 10}), 1, -4, 4), labels({6, 10, valid}), state(),
+                       weight({6, 10}), metrics()},
+           .state = state_of({6, 10, samples})});
   }
 }
 

@@ -118,6 +118,9 @@ void add_rest(std::vector<Example>& all) {
   all.push_back({SoftmaxCrossEntropy{},
                  {some(x), stored<float>(DType::kF32, x, {0.25f, 0.75f, 0, 0.5f, 0.25f, 0.25f}),
                   state(), unwritten(x), no_metrics_yet()}});
+  all.push_back({LinearCrossEntropy{},
+                 {some(x), some({4, 3}), some({4}), labels_of({1, 0}), state(), unwritten(x),
+                  unwritten({4, 3}), unwritten({4}), no_metrics_yet()}});
   all.push_back({MeanSquaredError{}, {some(x), some(x), state(), unwritten(x), no_metrics_yet()}});
   const std::vector<UpdateRange> range{{0, 6, 0.1f, 1}};
   const Tensor low = stored(DType::kF32, {6}, std::vector<float>(6, -1));
@@ -235,6 +238,10 @@ TEST(OpInfo, FlopsCountMultiplyAndAdd) {
   EXPECT_EQ(flops(DenseForward{}, std::vector{rows, matrix, none, out}), kDense);
   EXPECT_EQ(flops(DenseBackwardData{}, std::vector{out, matrix, rows}), kDense);
   EXPECT_EQ(flops(DenseBackwardWeights{}, std::vector{rows, out, matrix, none}), kDense);
+  std::vector loss{rows, matrix, none, none, none, rows, matrix, none, none};
+  EXPECT_EQ(flops(LinearCrossEntropy{}, loss), 3 * kDense);
+  loss[LinearCrossEntropy::kDx] = none;
+  EXPECT_EQ(flops(LinearCrossEntropy{}, loss), 2 * kDense);
   EXPECT_EQ(flops(Add{}, std::vector{x, x, x}), 0);
 }
 

@@ -137,6 +137,23 @@ TEST_P(ShapeChecks, RejectsInvalidLosses) {
                  "target must be [2, 5], got [2, 4]");
 }
 
+TEST_P(ShapeChecks, RejectsInvalidLinearLosses) {
+  const TensorSpec x = of({2, 3}), weight = of({5, 3}), bias = of({5});
+  const auto with = [&](const TensorSpec& labels, const TensorSpec& dweight) {
+    return Specs{x, weight, absent(), labels, state(), absent(), dweight, bias, metrics()};
+  };
+  EXPECT_REFUSED(LinearCrossEntropy{}, with(labels(3), weight),
+                 "linear_cross_entropy: labels must be [2], got [3]");
+  EXPECT_REFUSED(LinearCrossEntropy{}, with(of({2}), weight), "labels must be i32");
+  EXPECT_REFUSED(LinearCrossEntropy{}, with(labels(2), of({5, 2})),
+                 "dweight must be [5, 3], got [5, 2]");
+  EXPECT_REFUSED(LinearCrossEntropy{}, with(labels(2), absent()), "dbias requires dweight");
+  EXPECT_REFUSED((LinearCrossEntropy{{.class_weights = {1, 2}}}), with(labels(2), weight),
+                 "2 class weights for 5 classes");
+  EXPECT_REFUSED((LinearCrossEntropy{.chunk_rows = 8}), with(labels(2), weight),
+                 "chunk_rows must be a multiple of 16, got 8");
+}
+
 TEST_P(ShapeChecks, RejectsInvalidInputsAndRates) {
   EXPECT_REFUSED((NormalizeInput{.scale = 1, .mean = {1, 2}, .stddev = {1}}),
                  (Specs{of({1, 3, 2, 2}), of({1, 3, 2, 2})}),

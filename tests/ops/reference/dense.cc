@@ -32,20 +32,23 @@ Plan plan(const DenseBackwardData&, Specs specs) {
   });
 }
 
-Plan plan(const DenseBackwardWeights&, Specs specs) {
+Plan plan(const DenseBackwardWeights& op, Specs specs) {
   using O = DenseBackwardWeights;
+  const auto store = [accumulate = op.accumulate](double& to, double sum) {
+    to = accumulate ? to + sum : sum;
+  };
   const Shape x = specs[O::kX].shape, y = specs[O::kDy].shape;
   return host_op(std::move(specs), [=](Args args, void*) {
     for (int64_t o = 0; o < y[1]; ++o) {
       double bias = 0;
       for (int64_t n = 0; n < y[0]; ++n) bias += in(args, O::kDy)[n * y[1] + o];
-      if (out(args, O::kDbias)) out(args, O::kDbias)[o] = bias;
+      if (out(args, O::kDbias)) store(out(args, O::kDbias)[o], bias);
       for (int64_t i = 0; i < x[1]; ++i) {
         double sum = 0;
         for (int64_t n = 0; n < x[0]; ++n) {
           sum += in(args, O::kDy)[n * y[1] + o] * in(args, O::kX)[n * x[1] + i];
         }
-        out(args, O::kDweight)[o * x[1] + i] = sum;
+        store(out(args, O::kDweight)[o * x[1] + i], sum);
       }
     }
   });

@@ -57,9 +57,10 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
   return host_op(std::move(specs), [=](Args args, void*) {
     const StepState& step = state(args, O::kState);
     const Metrics metrics{args[O::kMetrics], metrics_dtype};
-    const int64_t valid = step.valid_rows * op.labels_per_sample;
-    double loss = 0, weight = 0, top1 = 0, top5 = 0, labels = 0;
+    const int64_t valid = step.valid_rows * op.labels_per_sample - op.first_row;
+    double loss = 0, weight = 0, top1 = 0, top5 = 0, labels = 0, samples = 0;
     for (int64_t r = 0; r < rows; ++r) {
+      samples += r < valid && (op.first_row + r) % op.labels_per_sample == 0;
       const double* logits = in(args, O::kLogits) + r * classes;
       double* dlogits = out(args, O::kDlogits) ? out(args, O::kDlogits) + r * classes : nullptr;
       if (r >= valid || (!soft && is_ignored(op, args, r))) {
@@ -99,7 +100,7 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
     metrics.add(kMetricLoss, loss);
     metrics.add(kMetricTop1, top1);
     metrics.add(kMetricTop5, top5);
-    metrics.add(kMetricSamples, step.valid_rows);
+    metrics.add(kMetricSamples, samples);
     metrics.add(kMetricWeight, weight);
     metrics.add(kMetricLabels, labels);
   });

@@ -30,10 +30,12 @@ class Loops final : public Algorithm {
     const Values a = read(a_memory, p.in, p.rows * p.inner);
     const Values b = read(b_memory, p.in, p.inner * p.columns);
     const Values bias = p.bias ? read(bias_memory, p.out, p.columns) : Values{};
+    const Values before = p.accumulate ? read(c_memory, p.out, p.rows * p.columns) : Values{};
     Values c;
     for (int64_t row = 0; row < p.rows; ++row) {
       for (int64_t column = 0; column < p.columns; ++column) {
         double sum = p.bias ? bias[static_cast<size_t>(column)] : 0;
+        if (p.accumulate) sum += before[c.size()];
         for (int64_t i = 0; i < p.inner; ++i) {
           sum += a[p.a_transposed ? i * p.rows + row : row * p.inner + i] *
                  b[p.b_transposed ? column * p.inner + i : i * p.columns + column];
