@@ -6,7 +6,6 @@
 #include <omp.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <map>
 #include <memory>
