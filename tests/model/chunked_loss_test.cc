@@ -1,11 +1,13 @@
 // Networks whose logits are so large that only some rows of them exist at a time, against the same
 // networks with smaller micro-batches, whose logits exist as a whole.
+#include <algorithm>
+
 #include "tests/model/harness.h"
 
 namespace trireme::model {
 namespace {
 
-constexpr int64_t kLength = 64, kVocabulary = 16384, kUnits = 8;
+constexpr int64_t kLength = 64, kVocabulary = 16384;
 constexpr int64_t kRows = 40;      // 80 MiB of logits in BF16
 constexpr int64_t kPartRows = 10;  // 40 MiB of logits in FP32
 constexpr int32_t kValidRows = 37;

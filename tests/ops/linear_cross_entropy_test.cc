@@ -71,8 +71,7 @@ class LinearCrossEntropyTest : public OpsTest {
                        dweight, has_dbias ? full({p.classes}) : none(),
                        with(exact(DType::kF32, {kMetricCount}),
                             std::vector<double>(kMetricCount, 0.5))},
-           .state = step,
-           .slack = 4});
+           .state = step});
   }
 };
 
