@@ -235,8 +235,7 @@ std::string key(const MatrixProduct& p) {
   return fmt::format("[{}, {}]{} x [{}, {}]{} {} to {}{}{}{}{}", p.rows, p.inner,
                      p.a_transposed ? "^T" : "", p.inner, p.columns, p.b_transposed ? "^T" : "",
                      trireme::name_of(p.in), trireme::name_of(p.out), p.bias ? " bias" : "",
-                     p.relu ? " relu" : "", p.tf32 ? " tf32" : "",
-                     p.accumulate ? " added" : "");
+                     p.relu ? " relu" : "", p.tf32 ? " tf32" : "", p.accumulate ? " added" : "");
 }
 
 std::vector<size_t> bytes(const MatrixProduct& p) {
