@@ -9,8 +9,8 @@
 
 namespace trireme::ops {
 
-// y[r] = table[tokens[r]] + positions[position of r]. A token outside [0, V) is an Error on the CPU; on a
-// GPU, whose kernels cannot throw, it makes its row NaN.
+// y[r] = table[tokens[r]] + positions[position of r]. A token outside [0, V) is an Error on the
+// CPU; on a GPU, whose kernels cannot throw, it makes its row NaN.
 struct EmbeddingForward {
   enum Arg { kTokens, kTable, kPositions, kStarts, kY, kArgs };
   static const OpInfo kInfo;

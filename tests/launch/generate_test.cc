@@ -119,6 +119,25 @@ TEST_F(GenerateTest, OtherCommandsKnowLanguageModels) {
   EXPECT_THAT(exported.error, HasSubstr("layer 'wte' (embedding) cannot be exported to ONNX"));
 }
 
+// Outputs that stand for no token of the data, as of a padded vocabulary.
+TEST_F(GenerateTest, IgnoresOutputsWithoutAToken) {
+  const std::string file = scratch_->write("more.txt", std::string(400, 'a') + "b");
+  const auto config = scratch_->write("more.txtpb", fmt::format(R"(
+      model {{ network {{ name: "padded" layer {{ embedding {{ units: 8 }} }}
+        layer {{ dense {{ units: 4096 }} }} layer {{ softmax_cross_entropy {{}} }} }} }}
+      data {{ text {{ train_file: "{}" length: 10 }} holdout: 0.1 }}
+      batch {{ global: 10 }} train {{ max_steps: 0 device: "cpu" }}
+      optimizer {{ sgd {{}} }} schedule {{ learning_rate: 0.1 }}
+    )",
+                                                                file));
+  const std::string padded = (*scratch_ / "padded").string();
+  ASSERT_EQ(run({"train", config, "--run-dir", padded}).code, 0);
+  const Outcome outcome = run({"generate", padded, "--prompt", "a", "--max-tokens", "200"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(outcome.out.find_first_not_of("ab\n"), std::string::npos) << outcome.out;
+  EXPECT_EQ(outcome.out.size(), 202u);
+}
+
 TEST_F(GenerateTest, ReportsInvalidPrompts) {
   const auto expect_error = [](const std::vector<std::string>& arguments, int code,
                                const std::string& message) {

@@ -57,6 +57,15 @@ void require_causal(const model::Graph& graph) {
   }
 }
 
+// Returns the number of logits of a token. Throws ConfigError if some tokens have none.
+int64_t outputs_of(const model::Graph& graph) {
+  const model::Node& head = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
+  const int64_t outputs = head.signature.output[1], tokens = graph.input.classes;
+  if (outputs >= tokens) return outputs;
+  throw ConfigError(
+      "model", fmt::format("layer '{}' has {} outputs for {} tokens", head.name, outputs, tokens));
+}
+
 // A sequence that is being continued.
 struct Sequence {
   std::vector<int32_t> tokens = {};  // empty: the row is not in use
@@ -158,12 +167,13 @@ struct Generator::State {
       : device((require_causal(model.graph()), backend.device())),
         length(model.graph().input.input.shape[0]),
         vocab_size(model.graph().input.classes),
+        outputs(outputs_of(model.graph())),
         stream(device.create_stream(StreamKind::kCompute)),
         token(model, backend, rows, 1, /*output=*/true),
         prompt(model, backend, rows, std::min(length, kPromptPart), /*output=*/false),
         cache(device.allocate(token.cache_bytes())),
-        device_logits(device.allocate(static_cast<size_t>(rows * vocab_size) * sizeof(float))),
-        logits(static_cast<size_t>(rows * vocab_size)),
+        device_logits(device.allocate(static_cast<size_t>(rows * outputs) * sizeof(float))),
+        logits(static_cast<size_t>(rows * outputs)),
         sequences(static_cast<size_t>(rows)) {
     token.bind(model::Port::kCache, cache);
     token.bind(model::Port::kOutput, device_logits);
@@ -175,11 +185,12 @@ struct Generator::State {
   Device& device;
   int64_t length;
   int64_t vocab_size;
+  int64_t outputs;  // logits of a token: at least vocab_size
   std::unique_ptr<Stream> stream;
   Reader token;   // of the last token of each sequence
   Reader prompt;  // of those before
   Buffer cache, device_logits;
-  std::vector<float> logits;  // [rows, vocab_size]
+  std::vector<float> logits;  // [rows, outputs]
   std::vector<Sequence> sequences;
 };
 
@@ -214,14 +225,15 @@ void Generator::extend(const Sampling& sampling) {
   s.token.read(s.sequences, /*left=*/0, *s.stream);
   s.device.copy(s.logits.data(), s.device_logits.data(), s.device_logits.bytes(), *s.stream);
   s.stream->synchronize();
-  const auto vocabulary = static_cast<size_t>(s.vocab_size);
+  const auto outputs = static_cast<size_t>(s.outputs);
   for (size_t row = 0; row < s.sequences.size(); ++row) {
     Sequence& sequence = s.sequences[row];
     if (sequence.tokens.empty()) continue;
     const Random random(sampling.seed, RandomPurpose::kSampling, sequence.number);
     const float drawn = random.uniform_at(sequence.tokens.size());
-    sequence.tokens.push_back(sample_token(
-        std::span(s.logits).subspan(row * vocabulary, vocabulary), sampling, double{drawn}));
+    sequence.tokens.push_back(
+        sample_token(std::span(s.logits).subspan(row * outputs, static_cast<size_t>(s.vocab_size)),
+                     sampling, double{drawn}));
   }
 }
 
