@@ -10,21 +10,20 @@
 
 namespace trireme::ops::cpu {
 
-// p = softmax of the first `visible` scores, 0 beyond; returns their log-sum-exp. p may be s.
+// p = softmax of the first `visible` scores, 0 beyond; returns their log-sum-exp. Overwrites s, and
+// p may be s.
 template <class T>
-TRIREME_VECTORIZED float softmax_row(const float* s, T* p, int64_t visible, int64_t keys,
-                                     float scale) {
+TRIREME_VECTORIZED float softmax_row(float* s, T* p, int64_t visible, int64_t keys, float scale) {
   float largest = -std::numeric_limits<float>::infinity();
+#pragma omp simd reduction(max : largest)
   for (int64_t j = 0; j < visible; ++j) largest = s[j] > largest ? s[j] : largest;
   largest *= scale;
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < visible; ++j) sum += fast_exp(s[j] * scale - largest);
+  for (int64_t j = 0; j < visible; ++j) sum += s[j] = fast_exp(s[j] * scale - largest);
   const float factor = visible > 0 ? 1 / sum : 0;
 #pragma omp simd
-  for (int64_t j = 0; j < visible; ++j) {
-    p[j] = from_float<T>(fast_exp(s[j] * scale - largest) * factor);
-  }
+  for (int64_t j = 0; j < visible; ++j) p[j] = from_float<T>(s[j] * factor);
   for (int64_t j = visible; j < keys; ++j) p[j] = from_float<T>(0);
   return visible > 0 ? largest + std::log(sum) : 0;
 }
