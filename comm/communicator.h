@@ -65,9 +65,9 @@ class Communicator : public Collective {
   virtual Ledger& ledger() = 0;
 
   // Returns zero-initialized memory, aligned to at least 64 bytes, in which all_reduce_sum is
-  // fastest. All ranks must call it together with the same size, destroy the buffer together, and
-  // do so before the communicator is destroyed. Within such a buffer, all ranks must call
-  // all_reduce_sum at the same offset. If the buffer is destroyed while an exception unwinds, its
+  // fastest, as are reduce_scatter_sum and all_gather in place. All ranks must call it together
+  // with the same size, destroy the buffer together, and do so before the communicator is
+  // destroyed. Within such a buffer, all ranks must call these operations at the same offset. If the buffer is destroyed while an exception unwinds, its
   // memory is not released until the process ends, since the other ranks may not take part.
   virtual Buffer allocate(size_t bytes) = 0;
 
@@ -79,7 +79,8 @@ class Communicator : public Collective {
   // aligned for the type.
 
   // `in` holds size() parts of `count` elements each; `out` receives the sum of part rank() over
-  // all ranks. Supports the dtypes of all_reduce_sum.
+  // all ranks. If `out` is part rank() of `in`, the other parts are undefined afterwards. Supports
+  // the dtypes of all_reduce_sum.
   virtual void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype,
                                   Stream& stream, CallTag tag = {}) = 0;
   // `out` receives size() parts of `count` elements each; `in` may be part rank() of it.

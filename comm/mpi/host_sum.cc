@@ -14,8 +14,6 @@ namespace {
 
 constexpr size_t kLine = 64;                // bytes of a cache line
 constexpr size_t kStripeBytes = 256 << 10;  // per rank
-constexpr const char* kAllReduce = "all_reduce_sum";
-constexpr const char* kBarrier = "barrier";
 
 struct Range {
   size_t begin;
@@ -34,18 +32,55 @@ Range slice(Range range, int part, int parts) {
   return {edge(part), edge(part + 1)};
 }
 
+// Returns the number of ranks of each host, or {} if the ranks of a host are not consecutive. All
+// ranks of the group must call it together.
+std::vector<int> ranks_by_host(const Comm& host, const Comm& leaders, const Placement& placement) {
+  std::vector<int> counts(static_cast<size_t>(placement.hosts), host.size());
+  int first = placement.rank - host.rank();  // equal on all ranks of the host if consecutive
+  int lowest = first, highest = first;
+  check(MPI_Allreduce(MPI_IN_PLACE, &lowest, 1, MPI_INT, MPI_MIN, host.get()), {"MPI_Allreduce"});
+  check(MPI_Allreduce(MPI_IN_PLACE, &highest, 1, MPI_INT, MPI_MAX, host.get()), {"MPI_Allreduce"});
+  int consecutive = lowest == highest;
+  if (leaders) {
+    check(MPI_Allreduce(MPI_IN_PLACE, &consecutive, 1, MPI_INT, MPI_MIN, leaders.get()),
+          {"MPI_Allreduce"});
+    check(MPI_Allgather(MPI_IN_PLACE, 1, MPI_INT, counts.data(), 1, MPI_INT, leaders.get()),
+          {"MPI_Allgather"});
+  }
+  check(MPI_Bcast(&consecutive, 1, MPI_INT, 0, host.get()), {"MPI_Bcast"});
+  check(MPI_Bcast(counts.data(), placement.hosts, MPI_INT, 0, host.get()), {"MPI_Bcast"});
+  return consecutive ? counts : std::vector<int>();
+}
+
 }  // namespace
+
+const char* HostSum::operation_name(Operation operation) {
+  switch (operation) {
+    case Operation::kBarrier:
+      return "barrier";
+    case Operation::kAllReduce:
+      return "all_reduce_sum";
+    case Operation::kReduceScatter:
+      return "reduce_scatter_sum";
+    case Operation::kAllGather:
+      return "all_gather";
+  }
+  return "";
+}
 
 HostSum::HostSum(const Comm& host, const Comm& leaders, const Placement& placement,
                  const Reduction& reduction, Ledger& ledger)
-    : local_rank_(host.rank()),
+    : rank_(placement.rank),
+      ranks_(placement.ranks),
+      local_rank_(host.rank()),
       local_ranks_(host.size()),
       hosts_(placement.hosts),
       group_name_(placement.group.name),
       leaders_(leaders.get()),
       reduction_(reduction),
       ledger_(ledger),
-      controls_(host, sizeof(Control)) {
+      controls_(host, sizeof(Control)),
+      host_ranks_(ranks_by_host(host, leaders, placement)) {
   // The control window is initially zero. No rank uses its barrier before all have passed this one.
   control(local_rank_).self = this_peer(placement.group.world_rank(placement.rank));
   check(MPI_Barrier(host.get()), {"MPI_Barrier"});
@@ -57,13 +92,13 @@ HostSum::HostSum(const Comm& host, const Comm& leaders, const Placement& placeme
   outputs_.resize(local_ranks_);
 }
 
-void HostSum::synchronize(const char* operation, uint64_t window, size_t offset, int64_t count,
+void HostSum::synchronize(Operation operation, uint64_t window, size_t offset, int64_t count,
                           DType dtype) {
   const uint64_t sequence = ++sequence_;
   const size_t turn = sequence % 2;
-  const Intent own = {sequence, window, offset, count, dtype, call_info_};
+  const Intent own = {sequence, operation, window, offset, count, dtype, call_info_};
   control(local_rank_).intents[turn] = own;
-  barrier_->wait(operation);
+  barrier_->wait(operation_name(operation));
   for (int i = 0; i < local_ranks_; ++i) {
     if (control(i).intents[turn] != own) throw_mismatch(turn);
   }
@@ -96,49 +131,116 @@ std::string HostSum::describe(int local_rank, size_t turn) const {
   const Control& its = control(local_rank);
   const Intent& intent = its.intents[turn];
   CallView call;
-  call.operation = intent.count == 0 ? kBarrier : kAllReduce;
+  call.operation = operation_name(intent.operation);
   call.sequence = intent.call_info.number;
   call.bucket = intent.call_info.tag.bucket;
   call.group_name = group_name_;
   std::string text =
       fmt::format("rank {} (pid {}) is in {} in step {}", its.self.rank, its.self.pid,
                   trireme::comm::describe(call, ledger_.bucket_names()), intent.call_info.step + 1);
-  if (intent.count == 0) return text;
+  if (intent.operation == Operation::kBarrier) return text;
   text += fmt::format(", {} {}", intent.count, name_of(intent.dtype));
   if (intent.window == 0) return text;
   return text + fmt::format(" at byte {} of buffer {}", intent.offset, intent.window);
 }
 
+// Sums in stripes, each of which gives every rank a slice. Starts at the end, which the backward pass
+// has written last, so that it is still in cache.
+void HostSum::sum_slices(const SharedWindow& window, size_t offset, size_t bytes, size_t outputs,
+                         DType dtype) {
+  const auto parts = window.parts();
+  const size_t stripe = kStripeBytes * parts.size();
+  for (Range remaining = {offset, offset + bytes}; remaining.end > remaining.begin;) {
+    const size_t begin = remaining.end - std::min(remaining.end - remaining.begin, stripe);
+    const Range mine = slice({begin, remaining.end}, local_rank_, local_ranks_);
+    for (size_t i = 0; i < parts.size(); ++i) inputs_[i] = outputs_[i] = parts[i] + mine.begin;
+    sum(dtype, inputs_, std::span(outputs_).first(outputs),
+        static_cast<int64_t>((mine.end - mine.begin) / size_of(dtype)));
+    remaining.end = begin;
+  }
+}
+
 void HostSum::sum_window(const SharedWindow& window, uint64_t number, size_t offset, int64_t count,
                          DType dtype) {
-  const size_t size = size_of(dtype);
-  const Range range = {offset, offset + static_cast<size_t>(count) * size};
-  const auto parts = window.parts();
+  const char* const name = operation_name(Operation::kAllReduce);
+  const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
+  std::byte* const leader = window.parts()[0] + offset;
   if (local_ranks_ > 1) {
-    synchronize(kAllReduce, number, offset, count, dtype);
+    synchronize(Operation::kAllReduce, number, offset, count, dtype);
     // With several hosts, write only to the leader's window: the sum over hosts is still to come.
-    const size_t outputs = hosts_ > 1 ? 1 : outputs_.size();
-    // Start at the end, which the backward pass has written last, so that it is still in cache. The
-    // stripes give each rank a share of it.
-    const size_t stripe = kStripeBytes * parts.size();
-    for (Range remaining = range; remaining.end > remaining.begin;) {
-      const size_t begin = remaining.end - std::min(remaining.end - remaining.begin, stripe);
-      const Range mine = slice({begin, remaining.end}, local_rank_, local_ranks_);
-      for (size_t i = 0; i < parts.size(); ++i) inputs_[i] = outputs_[i] = parts[i] + mine.begin;
-      sum(dtype, inputs_, std::span(outputs_).first(outputs),
-          static_cast<int64_t>((mine.end - mine.begin) / size));
-      remaining.end = begin;
-    }
-    barrier_->wait(kAllReduce);
+    sum_slices(window, offset, bytes, hosts_ > 1 ? 1 : outputs_.size(), dtype);
+    barrier_->wait(name);
   }
   if (hosts_ == 1) return;
-  if (local_rank_ == 0) reduction_.sum_in_place(leaders_, parts[0] + offset, count, dtype);
+  if (local_rank_ == 0) reduction_.sum_in_place(leaders_, leader, count, dtype);
   if (local_ranks_ == 1) return;
-  barrier_->wait(kAllReduce);
-  if (local_rank_ != 0) {
-    std::memcpy(window.own() + offset, parts[0] + offset, range.end - range.begin);
+  barrier_->wait(name);
+  if (local_rank_ != 0) std::memcpy(window.own() + offset, leader, bytes);
+  barrier_->wait(name);
+}
+
+void HostSum::reduce_scatter_window(const SharedWindow& window, uint64_t number, size_t offset,
+                                    int64_t count, DType dtype) {
+  const char* const name = operation_name(Operation::kReduceScatter);
+  const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
+  const auto parts = window.parts();
+  const size_t own = offset + static_cast<size_t>(rank_) * bytes;
+  synchronize(Operation::kReduceScatter, number, offset, count, dtype);
+  if (hosts_ == 1) {
+    for (size_t i = 0; i < parts.size(); ++i) inputs_[i] = parts[i] + own;
+    outputs_[0] = window.own() + own;
+    sum(dtype, inputs_, std::span(outputs_).first(1), count);
+    return barrier_->wait(name);
   }
-  barrier_->wait(kAllReduce);
+  sum_slices(window, offset, static_cast<size_t>(ranks_) * bytes, 1, dtype);
+  barrier_->wait(name);
+  std::byte* const leader = parts[0] + offset;
+  if (local_rank_ == 0) {
+    std::vector<int> counts;
+    for (int ranks : host_ranks_) counts.push_back(ranks * static_cast<int>(count));
+    check(MPI_Reduce_scatter(MPI_IN_PLACE, leader, counts.data(), type_of(dtype),
+                             reduction_.sum_of(dtype), leaders_),
+          {"MPI_Reduce_scatter", count, dtype});
+  }
+  barrier_->wait(name);
+  // MPI has put the parts of this host at the beginning.
+  const std::byte* const result = leader + static_cast<size_t>(local_rank_) * bytes;
+  if (local_rank_ != 0) std::memcpy(window.own() + own, result, bytes);
+  barrier_->wait(name);
+  if (local_rank_ == 0) std::memmove(window.own() + own, result, bytes);
+}
+
+void HostSum::all_gather_window(const SharedWindow& window, uint64_t number, size_t offset,
+                                int64_t count, DType dtype) {
+  const char* const name = operation_name(Operation::kAllGather);
+  const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
+  const size_t own = offset + static_cast<size_t>(rank_) * bytes;
+  synchronize(Operation::kAllGather, number, offset, count, dtype);
+  // With several hosts, the leader exchanges the parts of its host with other leaders.
+  const auto receivers = window.parts().first(hosts_ == 1 ? window.parts().size() : 1);
+  for (std::byte* receiver : receivers) {
+    if (receiver != window.own()) std::memcpy(receiver + own, window.own() + own, bytes);
+  }
+  barrier_->wait(name);
+  if (hosts_ == 1) return;
+  std::byte* const leader = window.parts()[0] + offset;
+  if (local_rank_ == 0) {
+    std::vector<int> counts, begins;
+    int begin = 0;
+    for (int ranks : host_ranks_) {
+      counts.push_back(ranks * static_cast<int>(count));
+      begins.push_back(begin);
+      begin += counts.back();
+    }
+    check(MPI_Allgatherv(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, leader, counts.data(), begins.data(),
+                         type_of(dtype), leaders_),
+          {"MPI_Allgatherv", count, dtype});
+  }
+  barrier_->wait(name);
+  if (local_rank_ != 0) {
+    std::memcpy(window.own() + offset, leader, static_cast<size_t>(ranks_) * bytes);
+  }
+  barrier_->wait(name);
 }
 
 void HostSum::sum_small(void* data, int64_t count, DType dtype) {
@@ -146,7 +248,7 @@ void HostSum::sum_small(void* data, int64_t count, DType dtype) {
   const size_t turn = (sequence_ + 1) % 2;  // as in the synchronize() below
   const size_t bytes = static_cast<size_t>(count) * size_of(dtype);
   std::memcpy(control(local_rank_).slots[turn], data, bytes);
-  synchronize(kAllReduce, 0, 0, count, dtype);
+  synchronize(Operation::kAllReduce, 0, 0, count, dtype);
   for (int i = 0; i < local_ranks_; ++i) inputs_[i] = control(i).slots[turn];
   // Every rank computes the sum itself, in the same order and so with the same bits.
   if (hosts_ == 1) {
@@ -158,15 +260,15 @@ void HostSum::sum_small(void* data, int64_t count, DType dtype) {
     sum(dtype, inputs_, std::span(&total, 1), count);
     reduction_.sum_in_place(leaders_, total, count, dtype);
   }
-  barrier_->wait(kAllReduce);
+  barrier_->wait(operation_name(Operation::kAllReduce));
   std::memcpy(data, total, bytes);
 }
 
 void HostSum::barrier() {
-  synchronize(kBarrier, 0, 0, 0, DType::kU8);
+  synchronize(Operation::kBarrier, 0, 0, 0, DType::kU8);
   if (hosts_ == 1) return;
   if (local_rank_ == 0) check(MPI_Barrier(leaders_), {"MPI_Barrier between hosts"});
-  barrier_->wait(kBarrier);
+  barrier_->wait(operation_name(Operation::kBarrier));
 }
 
 std::string HostSum::failure() const {

@@ -1,5 +1,5 @@
-// All-reduce over the ranks of a communicator: through shared memory within a host, and by MPI
-// between the leaders of the hosts.
+// Sums over the ranks of a communicator: through shared memory within a host, and by MPI between the
+// leaders of the hosts.
 #pragma once
 
 #include <memory>
@@ -37,6 +37,15 @@ class HostSum {
   // the window and must be equal on all ranks.
   void sum_window(const SharedWindow& window, uint64_t number, size_t offset, int64_t count,
                   DType dtype);
+  // Return whether the two functions below can be called: the ranks of each host are consecutive.
+  bool has_parts() const { return !host_ranks_.empty(); }
+  // The range of the window that begins at `offset` has a part of `count` elements for each rank.
+  // The first replaces this rank's part with its sum over all ranks, and leaves the others
+  // undefined. The second replaces the parts of all others with theirs.
+  void reduce_scatter_window(const SharedWindow& window, uint64_t number, size_t offset,
+                             int64_t count, DType dtype);
+  void all_gather_window(const SharedWindow& window, uint64_t number, size_t offset, int64_t count,
+                         DType dtype);
   // Sums at most kSlotBytes of any memory, by copying them to shared slots.
   void sum_small(void* data, int64_t count, DType dtype);
   static constexpr size_t kSlotBytes = 64 << 10;
@@ -49,18 +58,21 @@ class HostSum {
   std::string failure() const;
 
  private:
+  enum class Operation : uint32_t { kBarrier, kAllReduce, kReduceScatter, kAllGather };
+  static const char* operation_name(Operation operation);
   // The operation that a rank is about to run. The ranks of a host compare theirs.
   struct Intent {
     uint64_t sequence;
+    Operation operation;
     uint64_t window;  // 0 if it uses the slots
     uint64_t offset;
-    int64_t count;  // 0 for a barrier
+    int64_t count;
     DType dtype;
     CallInfo call_info;
     // Ignores call_info.number, which also counts calls in which the ranks do not synchronize.
     bool operator==(const Intent& other) const {
-      return sequence == other.sequence && window == other.window && offset == other.offset &&
-             count == other.count && dtype == other.dtype &&
+      return sequence == other.sequence && operation == other.operation && window == other.window &&
+             offset == other.offset && count == other.count && dtype == other.dtype &&
              call_info.step == other.call_info.step &&
              call_info.tag.bucket == other.call_info.tag.bucket;
     }
@@ -76,14 +88,19 @@ class HostSum {
 
   // Waits for all ranks of the host and checks that they run the same operation; throws CommError
   // if not. `window` and `offset` are 0 for slots.
-  void synchronize(const char* operation, uint64_t window, size_t offset, int64_t count,
-                   DType dtype);
+  void synchronize(Operation operation, uint64_t window, size_t offset, int64_t count, DType dtype);
+  // Sums `bytes` bytes at `offset` over the ranks of this host, each rank a slice of it. Writes the
+  // sum to the windows of the first `outputs` ranks.
+  void sum_slices(const SharedWindow& window, size_t offset, size_t bytes, size_t outputs,
+                  DType dtype);
   [[noreturn]] void throw_mismatch(size_t turn);
   std::string describe(int local_rank, size_t turn) const;
   Control& control(int local_rank) const {
     return *reinterpret_cast<Control*>(controls_.parts()[local_rank]);
   }
 
+  const int rank_;
+  const int ranks_;
   const int local_rank_;
   const int local_ranks_;
   const int hosts_;
@@ -95,6 +112,7 @@ class HostSum {
   SharedWindow controls_;
   std::unique_ptr<PeerWatch> peers_;
   std::unique_ptr<SharedBarrier> barrier_;
+  std::vector<int> host_ranks_;  // number of ranks by host; empty unless has_parts()
   uint64_t sequence_ = 0;
   std::vector<const std::byte*> inputs_;  // members, so that a sum does not allocate
   std::vector<std::byte*> outputs_;

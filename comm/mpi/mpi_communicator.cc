@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -22,14 +23,13 @@
 namespace trireme::comm::mpi {
 namespace {
 
-// Returns `count` for operations that cannot be split into smaller ones, because their arrays hold
-// a part for each rank. Throws CommError if MPI does not support it.
-int checked_count(const char* operation, int64_t count) {
-  if (count > std::numeric_limits<int>::max()) {
-    throw CommError(fmt::format("{} of {} elements per rank: MPI supports at most {}", operation,
-                                count, std::numeric_limits<int>::max()));
-  }
-  return static_cast<int>(count);
+// Throws CommError if MPI does not support operations on arrays with a part of `count` elements for
+// each of `ranks` ranks, which cannot be split into smaller ones.
+void check_parts(const char* operation, int64_t count, int ranks) {
+  constexpr int kMax = std::numeric_limits<int>::max();
+  if (count <= kMax / ranks) return;
+  throw CommError(fmt::format("{} of {} elements per rank: MPI supports at most {}", operation,
+                              count, kMax / ranks));
 }
 
 Placement make_placement(const Comm& all, const Comm& host, const Comm& leaders, Group group) {
@@ -101,27 +101,45 @@ class MpiCommunicator final : public Communicator {
       });
     }
     run(stream, call, tag, [this, allocation, data](int64_t n, DType type) {
-      const SharedWindow& window = *allocation->window;
-      const auto offset = static_cast<size_t>(static_cast<std::byte*>(data) - window.own());
-      sum_->sum_window(window, allocation->number, offset, n, type);
+      sum_->sum_window(*allocation->window, allocation->number, allocation->offset(data), n, type);
     });
   }
 
   void reduce_scatter_sum(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
                           CallTag tag) override {
     check_summable("reduce_scatter_sum", dtype);
-    const Call call = {"MPI_Reduce_scatter_block", checked_count("reduce_scatter_sum", count),
-                       dtype};
+    check_parts("reduce_scatter_sum", count, size());
+    if (const Allocation* allocation = find_parts(in, out, count, dtype)) {
+      return run(stream, {"reduce_scatter_sum", count, dtype}, tag,
+                 [this, allocation, in](int64_t n, DType type) {
+                   sum_->reduce_scatter_window(*allocation->window, allocation->number,
+                                               allocation->offset(in), n, type);
+                 });
+    }
+    const Call call = {"MPI_Reduce_scatter_block", count, dtype};
     run(stream, call, tag, [this, in, out](int64_t n, DType type) {
-      check(MPI_Reduce_scatter_block(in, out, static_cast<int>(n), type_of(type),
-                                     reduction_.sum_of(type), all_.get()),
+      // MPI would put the result at the beginning.
+      const bool in_place = out == at(in, n * rank(), type);
+      void* const parts = const_cast<void*>(in);
+      check(MPI_Reduce_scatter_block(in_place ? MPI_IN_PLACE : in, in_place ? parts : out,
+                                     static_cast<int>(n), type_of(type), reduction_.sum_of(type),
+                                     all_.get()),
             {"MPI_Reduce_scatter_block", n, type});
+      if (in_place) std::memmove(out, parts, bytes_of(n, type));
     });
   }
 
   void all_gather(const void* in, void* out, int64_t count, DType dtype, Stream& stream,
                   CallTag tag) override {
-    const Call call = {"MPI_Allgather", checked_count("all_gather", count), dtype};
+    check_parts("all_gather", count, size());
+    if (const Allocation* allocation = find_parts(out, in, count, dtype)) {
+      return run(stream, {"all_gather", count, dtype}, tag,
+                 [this, allocation, out](int64_t n, DType type) {
+                   sum_->all_gather_window(*allocation->window, allocation->number,
+                                           allocation->offset(out), n, type);
+                 });
+    }
+    const Call call = {"MPI_Allgather", count, dtype};
     if (in == at(out, count * rank(), dtype)) in = MPI_IN_PLACE;
     run(stream, call, tag, [this, in, out](int64_t each, DType type) {
       const int n = static_cast<int>(each);
@@ -202,6 +220,10 @@ class MpiCommunicator final : public Communicator {
   struct Allocation {
     std::unique_ptr<SharedWindow> window;
     uint64_t number;  // equal on all ranks
+
+    size_t offset(const void* data) const {
+      return static_cast<size_t>(static_cast<const std::byte*>(data) - window->own());
+    }
   };
 
   const Allocation* find(const void* data, size_t bytes) {
@@ -214,6 +236,13 @@ class MpiCommunicator final : public Communicator {
       }
     }
     return nullptr;
+  }
+
+  // Returns the buffer that holds `parts`, one of `count` elements for each rank, if `own` is the
+  // part of this rank, and if such parts can be summed and gathered within the buffer.
+  const Allocation* find_parts(const void* parts, const void* own, int64_t count, DType dtype) {
+    if (!sum_->has_parts() || count == 0 || own != at(parts, count * rank(), dtype)) return nullptr;
+    return find(parts, bytes_of(count * size(), dtype));
   }
 
   void release(const void* data) {

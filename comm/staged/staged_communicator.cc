@@ -76,12 +76,12 @@ class StagedCommunicator final : public Communicator {
                           CallTag tag) override {
     check_summable("reduce_scatter_sum", dtype);
     if (alone()) return copy(out, in, count, dtype, stream);
-    in_pieces(count, dtype, size() + 1, [&](int64_t first, int64_t n) {
+    in_pieces(count, dtype, size(), [&](int64_t first, int64_t n) {
       for (int rank = 0; rank < size(); ++rank) {
         copy(at(staging_->data(), rank * n, dtype), at(in, rank * count + first, dtype), n, dtype,
              stream);
       }
-      std::byte* result = at(staging_->data(), size() * n, dtype);
+      std::byte* result = at(staging_->data(), rank() * n, dtype);
       host_->reduce_scatter_sum(staging_->data(), result, n, dtype, stream, tag);
       copy(at(out, first, dtype), result, n, dtype, stream);
     });

@@ -40,8 +40,10 @@ std::optional<CallView> read_calls(const LedgerRecord::GroupCalls& calls) {
 std::string name_of_operation(const std::string& operation) {
   static constexpr std::pair<std::string_view, std::string_view> kNames[] = {
       {"all_reduce_sum", "all-reduce"},
+      {"all_gather", "all-gather"},
       {"MPI_Allgather", "all-gather"},
       {"MPI_Bcast", "broadcast"},
+      {"reduce_scatter_sum", "reduce-scatter"},
       {"MPI_Reduce_scatter_block", "reduce-scatter"},
       {"MPI_Send", "send"},
       {"MPI_Recv", "receive"}};

@@ -238,18 +238,45 @@ TEST_P(CommunicatorTest, RefusesDtypesThatCannotBeSummed) {
   }
 }
 
+void expect_scattered_sum(test::Rank& self, const Buffer& in, void* out, int64_t count) {
+  const int own = self.communicator->rank(), ranks = self.communicator->size();
+  self.write(in.as<int64_t>(), values_of<int64_t>(own, count * ranks));
+  self.communicator->reduce_scatter_sum(in.data(), out, count, DType::kI64, *self.stream);
+  const auto sum = self.read<int64_t>(out, count);
+  for (int64_t i = 0; i < count; ++i) {
+    int64_t expected = 0;
+    for (int rank = 0; rank < ranks; ++rank) expected += value<int64_t>(rank, own * count + i);
+    ASSERT_EQ(sum[static_cast<size_t>(i)], expected) << i << " of " << count;
+  }
+}
+
 TEST_P(CommunicatorTest, ReduceScatters) {
   for (const int64_t count : {1, 5, 1001, 300'007}) {
-    const Buffer in = self_.copy_of(values_of<int64_t>(rank_, count * ranks_));
-    const Buffer out = device_.allocate(bytes_of(count, DType::kI64));
-    communicator_.reduce_scatter_sum(in.data(), out.data(), count, DType::kI64, stream_);
-    const auto sum = self_.read<int64_t>(out.data(), count);
-    for (int64_t i = 0; i < count; ++i) {
-      int64_t expected = 0;
-      for (int rank = 0; rank < ranks_; ++rank) expected += value<int64_t>(rank, rank_ * count + i);
-      ASSERT_EQ(sum[static_cast<size_t>(i)], expected) << i << " of " << count;
+    const size_t bytes = bytes_of(count * ranks_, DType::kI64);
+    const Buffer plain = device_.allocate(bytes), allocated = communicator_.allocate(bytes);
+    const Buffer apart = device_.allocate(bytes_of(count, DType::kI64));
+    for (const Buffer* in : {&plain, &allocated}) {
+      expect_scattered_sum(self_, *in, apart.data(), count);
+      expect_scattered_sum(self_, *in, in->as<int64_t>() + rank_ * count, count);
     }
   }
+}
+
+// ZeRO on one host relies on it to be bitwise plain data parallelism.
+TEST_P(CommunicatorTest, ReduceScatterInAllocatedMemorySumsLikeAllReduce) {
+  const int64_t count = 1001;
+  const Buffer reduced = communicator_.allocate(bytes_of(count * ranks_, DType::kF32));
+  expect_sum(self_, communicator_, reduced.as<float>(), count * ranks_, Order::kAny);
+  const Buffer scattered = communicator_.allocate(reduced.bytes());
+  self_.write(scattered.as<float>(), values_of<float>(rank_, count * ranks_));
+  const float* part = scattered.as<float>() + rank_ * count;
+  communicator_.reduce_scatter_sum(scattered.data(), scattered.as<float>() + rank_ * count, count,
+                                   DType::kF32, stream_);
+  const auto sum = self_.read<float>(part, count);
+  const auto expected = self_.read<float>(reduced.as<float>() + rank_ * count, count);
+  const Placement& placement = communicator_.placement();
+  if (placement.hosts > 1 || device_.kind() != DeviceKind::kCpu) return;
+  EXPECT_EQ(sum, expected);
 }
 
 TEST_P(CommunicatorTest, AllGathers) {
@@ -264,11 +291,14 @@ TEST_P(CommunicatorTest, AllGathers) {
     communicator_.all_gather(own.data(), apart.data(), count, DType::kF64, stream_);
     ASSERT_EQ(self_.read<double>(apart.data(), count * ranks_), expected);
 
-    const Buffer in_place = device_.allocate(expected.size() * sizeof(double));
-    double* part = in_place.as<double>() + rank_ * count;
-    self_.write(part, values_of<double>(rank_, count));
-    communicator_.all_gather(part, in_place.data(), count, DType::kF64, stream_);
-    ASSERT_EQ(self_.read<double>(in_place.data(), count * ranks_), expected);
+    const Buffer plain = device_.allocate(apart.bytes());
+    const Buffer allocated = communicator_.allocate(apart.bytes());
+    for (const Buffer* in_place : {&plain, &allocated}) {
+      double* part = in_place->as<double>() + rank_ * count;
+      self_.write(part, values_of<double>(rank_, count));
+      communicator_.all_gather(part, in_place->data(), count, DType::kF64, stream_);
+      ASSERT_EQ(self_.read<double>(in_place->data(), count * ranks_), expected);
+    }
   }
 }
 
