@@ -18,11 +18,22 @@ void check_ranges(const Checker& c, const std::vector<UpdateRange>& all, const S
   }
 }
 
-// Checks the slots, which are the args from `first` on.
-void check_slots(const Checker& c, const UpdateRule& rule, int first) {
+// Checks the slots, which are the args from `first` on and have an element for each of the ranges.
+void check_slots(const Checker& c, const UpdateRule& rule, int first,
+                 const std::vector<UpdateRange>& ranges) {
   const int end = first + static_cast<int>(slots_of(rule).size());
   c.count(static_cast<size_t>(end));
-  for (int slot = first; slot < end; ++slot) c.is(slot, c.shape(0));
+  for (int slot = first; slot < end; ++slot) {
+    c.is(slot, c.present(first) ? c.shape(first) : c.shape(0));
+    for (const UpdateRange& range : ranges) {
+      const int64_t last = range.end + range.slot_shift;
+      const bool fits = range.begin + range.slot_shift >= 0 && last <= c.shape(slot).elements();
+      if (!fits || range.slot_shift % 4 != 0) {
+        c.refuse(fmt::format("range [{}, {}) cannot have slots from {} on of {}", range.begin,
+                             range.end, range.begin + range.slot_shift, c.shape(slot).elements()));
+      }
+    }
+  }
 }
 
 template <class Op>
@@ -42,23 +53,32 @@ void SumOfSquares::check(const Checker& c) const {
   check_ranges(c, checked_ranges, c.shape(kX));
 }
 
-const OpInfo TrustRatios::kInfo{.name = "trust_ratios",
-                                .args = {{"parameters", Use::kIn},
-                                         {"gradients", Use::kIn},
-                                         {"sum of squares", Use::kIn, kOptional},
-                                         {"loss scale", Use::kIn, kOptional},
-                                         {"metrics", Use::kIn, kOptional},
-                                         {"state", Use::kIn},
-                                         {"ratios", Use::kOut},
-                                         {"slot", Use::kIn}},
-                                .variadic = true};
+const OpInfo TensorSquares::kInfo{.name = "tensor_squares",
+                                  .args = {{"parameters", Use::kIn},
+                                           {"gradients", Use::kIn},
+                                           {"sum of squares", Use::kIn, kOptional},
+                                           {"loss scale", Use::kIn, kOptional},
+                                           {"metrics", Use::kIn, kOptional},
+                                           {"state", Use::kIn},
+                                           {"sums", Use::kOut},
+                                           {"slot", Use::kIn}},
+                                  .variadic = true};
+void TensorSquares::check(const Checker& c) const {
+  if (!is_layer_wise(rule)) c.refuse("the rule is not layer-wise");
+  check_slots(c, rule, kSlots, ranges);
+  c.is(kGradients, c.shape(kParameters));
+  c.is(kSums, {static_cast<int64_t>(ranges.size()), 2});
+  check_scaling<TensorSquares>(c, max_norm);
+  check_ranges(c, ranges, c.shape(kParameters));
+}
+
+const OpInfo TrustRatios::kInfo{
+    .name = "trust_ratios",
+    .args = {{"sums", Use::kIn}, {"state", Use::kIn}, {"ratios", Use::kOut}}};
 void TrustRatios::check(const Checker& c) const {
   if (!is_layer_wise(rule)) c.refuse("the rule is not layer-wise");
-  check_slots(c, rule, kSlots);
-  c.is(kGradients, c.shape(kParameters));
+  c.is(kSums, {static_cast<int64_t>(ranges.size()), 2});
   c.is(kRatios, {static_cast<int64_t>(ranges.size())});
-  check_scaling<TrustRatios>(c, max_norm);
-  check_ranges(c, ranges, c.shape(kParameters));
 }
 
 const OpInfo Update::kInfo{.name = "update",
@@ -74,7 +94,7 @@ const OpInfo Update::kInfo{.name = "update",
                                     {"slot", Use::kInOut}},
                            .variadic = true};
 void Update::check(const Checker& c) const {
-  check_slots(c, rule, kSlots);
+  check_slots(c, rule, kSlots, ranges);
   const Shape& array = c.shape(kParameters);
   c.is(kGradients, array);
   c.is(kLowPrecision, array);

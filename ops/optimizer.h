@@ -13,7 +13,8 @@
 namespace trireme::ops {
 
 // Elements [begin, end) of the arrays, with their settings. Elements outside all ranges (padding)
-// are not accessed.
+// are not accessed. With slot_shift, a multiple of 4, slots hold only a part of the elements, as in
+// ZeRO: those of element i are at i + slot_shift.
 struct UpdateRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -21,6 +22,7 @@ struct UpdateRange {
   float learning_rate_scale = 1;
   // Layer-wise rules only, for which a range is a tensor: if false, its trust ratio is 1.
   bool use_trust_ratio = true;
+  int64_t slot_shift = 0;
 };
 
 // kSum, f64 [1], is the sum of x^2 over `ranges`. The order of summation depends only on the
@@ -35,18 +37,30 @@ struct SumOfSquares {
   std::vector<UpdateRange> checked_ranges = {};
 };
 
-// kRatios, [ranges], are the trust ratios of the ranges for the Update that follows, which must
-// have the same layer-wise rule, ranges and max_norm. The op reads the inputs of that Update and
-// changes none of them. If the Update will be skipped, all ratios are 1. Norms are accumulated in
-// double precision, in an order that depends only on the ranges.
-struct TrustRatios {
-  enum Arg { kParameters, kGradients, kSquares, kLossScale, kMetrics, kState, kRatios, kSlots };
+// kSums, f64 [ranges, 2], are the sums of squares of the parameters of each range and of their
+// directions (see update_rule.h) in the Update that follows, which must have the same layer-wise
+// rule, ranges and max_norm. The op reads the inputs of that Update and changes none of them. Sums
+// are 0 where a range has no trust ratio, and if the Update will be skipped. They are accumulated in
+// an order that depends only on the ranges.
+struct TensorSquares {
+  enum Arg { kParameters, kGradients, kSquares, kLossScale, kMetrics, kState, kSums, kSlots };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
 
   UpdateRule rule = {};
   std::vector<UpdateRange> ranges = {};
   float max_norm = 0;
+};
+
+// kRatios, [ranges], are the trust ratios for the Update, from the sums of TensorSquares with the
+// same rule and ranges, which may have been summed over ranks that have parts of the tensors.
+struct TrustRatios {
+  enum Arg { kSums, kState, kRatios, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
+  UpdateRule rule = {};
+  std::vector<UpdateRange> ranges = {};
 };
 
 // Returns the factor that turns gradients of the sum of losses divided by state.labels into those of

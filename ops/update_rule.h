@@ -6,8 +6,8 @@
 //   Numbers    values that are the same for all elements of a range in a step;
 //   apply      updates an element p with gradient g, and its slots.
 //
-// A layer-wise rule (LARS, LAMB) also scales the step of each tensor by a trust ratio. The op
-// TrustRatios computes it beforehand from two norms of the tensor. Such a rule has
+// A layer-wise rule (LARS, LAMB) also scales the step of each tensor by a trust ratio. The ops
+// TensorSquares and TrustRatios compute it beforehand from two norms of the tensor. Such a rule has
 //
 //   direction    returns the value whose norm over the tensor is the second norm; may update the
 //                slots passed to it in the same way as apply;

@@ -89,7 +89,7 @@ struct StepNumbers {
   }
 };
 
-// Returns the numbers of a step of Update or TrustRatios, or nullopt if the update is skipped.
+// Returns the numbers of a step of Update or TensorSquares, or nullopt if the update is skipped.
 template <class Op, class Rule>
 std::optional<StepNumbers<Rule>> step_numbers(const Rule& rule, float max_norm, Args args) {
   const auto& state = *pointer<StepState>(args, Op::kState);
@@ -169,40 +169,27 @@ void copy_low_precision(const float* parameters, void* low, DType dtype, int64_t
       dtype, [&]<class T>(T) { convert(parameters + begin, static_cast<T*>(low) + begin, count); });
 }
 
-// Computes the ratio of each range from the sums of squares of its pieces.
-template <class Rule>
-void write_ratios(const Rule& rule, const StepNumbers<Rule>& step, const TrustRatios& op,
-                  const std::vector<Piece>& pieces, const Squares* squares, float* ratios) {
-  for (size_t i = 0; i < pieces.size();) {
-    const size_t at = pieces[i].range;
-    Squares sum;
-    for (; i < pieces.size() && pieces[i].range == at; ++i) sum += squares[i];
-    if (!op.ranges[at].use_trust_ratio) continue;
-    const RangeNumbers<float> n = step.of(op.ranges[at], 1);
-    ratios[at] = static_cast<float>(
-        trust_ratio(rule, {n.learning_rate, n.weight_decay, 1}, sum.parameters, sum.direction));
-  }
-}
-
 template <class Rule, int... I>
-void trust_ratios(const Rule& rule, const TrustRatios& op, const std::vector<Piece>& pieces,
-                  Args args, Squares* squares, std::integer_sequence<int, I...>) {
-  using Op = TrustRatios;
-  auto* ratios = pointer<float>(args, Op::kRatios);
-  std::fill_n(ratios, op.ranges.size(), 1.0f);
+void tensor_squares(const Rule& rule, const TensorSquares& op, const std::vector<Piece>& pieces,
+                    Args args, Squares* squares, std::integer_sequence<int, I...>) {
+  using Op = TensorSquares;
+  auto* sums = pointer<Squares>(args, Op::kSums);
+  std::fill_n(sums, op.ranges.size(), Squares());
   const auto step = step_numbers<Op>(rule, op.max_norm, args);
   if (!step) return;
   const auto* p = pointer<const float>(args, Op::kParameters);
   const auto* g = pointer<const float>(args, Op::kGradients);
   each_piece(pieces, [&](size_t i) {
     const Piece& piece = pieces[i];
-    const int64_t at = piece.begin;
+    const int64_t at = piece.begin, slot = at + piece.slot_shift;
     if (!piece.use_trust_ratio) return;
     squares[i] = squares_of_piece<Rule>(rule.numbers(step->step, step->of(piece, 1)),
                                         step->gradient_factor, p + at, g + at, piece.end - at,
-                                        pointer<const float>(args, Op::kSlots + I) + at...);
+                                        pointer<const float>(args, Op::kSlots + I) + slot...);
   });
-  write_ratios(rule, *step, op, pieces, squares, ratios);
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (pieces[i].use_trust_ratio) sums[pieces[i].range] += squares[i];
+  }
 }
 
 template <class Rule, int... I>
@@ -218,12 +205,12 @@ void update(const Rule& rule, const Update& op, const std::vector<Piece>& pieces
   const auto weight = static_cast<float>(op.average.weight(step->number));
   each_piece(pieces, [&](size_t i) {
     const Piece& piece = pieces[i];
-    const int64_t at = piece.begin;
+    const int64_t at = piece.begin, slot = at + piece.slot_shift;
     const int64_t count = piece.end - at;
     const auto n =
         rule.numbers(step->step, step->of(piece, kLayerWise<Rule> ? ratios[piece.range] : 1));
     update_piece<Rule>(n, step->gradient_factor, p + at, g + at, count,
-                       pointer<float>(args, Op::kSlots + I) + at...);
+                       pointer<float>(args, Op::kSlots + I) + slot...);
     if (average) update_average(weight, p + at, average + at, count);
     copy_low_precision(p, args[Op::kLowPrecision], low_dtype, at, count);
   });
@@ -253,7 +240,7 @@ Plan plan(const SumOfSquares& op, const EnginePtr&, Specs given) {
       scratch_bytes);
 }
 
-Plan plan(const TrustRatios& op, const EnginePtr&, Specs given) {
+Plan plan(const TensorSquares& op, const EnginePtr&, Specs given) {
   return std::visit(
       [&]<class Rule>(const Rule& rule) -> Plan {
         if constexpr (kLayerWise<Rule>) {
@@ -262,10 +249,32 @@ Plan plan(const TrustRatios& op, const EnginePtr&, Specs given) {
           return host_op(
               in_row_major(given),
               [rule, op, pieces = std::move(pieces)](Args args, void* scratch) {
-                trust_ratios(rule, op, pieces, args, static_cast<Squares*>(scratch),
-                             SlotNumbers<Rule>());
+                tensor_squares(rule, op, pieces, args, static_cast<Squares*>(scratch),
+                               SlotNumbers<Rule>());
               },
               scratch_bytes);
+        } else {
+          return nullptr;  // check() has rejected it
+        }
+      },
+      op.rule);
+}
+
+Plan plan(const TrustRatios& op, const EnginePtr&, Specs given) {
+  using Op = TrustRatios;
+  return std::visit(
+      [&]<class Rule>(const Rule& rule) -> Plan {
+        if constexpr (kLayerWise<Rule>) {
+          return host_op(in_row_major(given), [rule, ranges = op.ranges](Args args, void*) {
+            const auto* sums = pointer<const Squares>(args, Op::kSums);
+            auto* ratios = pointer<float>(args, Op::kRatios);
+            const float learning_rate = pointer<StepState>(args, Op::kState)->learning_rate;
+            for (size_t i = 0; i < ranges.size(); ++i) {
+              const float rate = learning_rate * ranges[i].learning_rate_scale;
+              ratios[i] = static_cast<float>(trust_ratio(rule, {rate, ranges[i].weight_decay, 1},
+                                                         sums[i].parameters, sums[i].direction));
+            }
+          });
         } else {
           return nullptr;  // check() has rejected it
         }

@@ -165,7 +165,7 @@ __global__ void numbers_kernel(Rule rule, float max_norm, MovingAverage average,
   numbers->step = rule.at_step(number);
 }
 
-// Computes the numbers of a step of Update or TrustRatios.
+// Computes the numbers of a step of Update or TensorSquares.
 template <class Op, class Rule>
 void launch_numbers(const char* name, const Rule& rule, float max_norm,
                     const MovingAverage& average, Stream& stream, Args args,
@@ -192,7 +192,7 @@ __global__ void __launch_bounds__(kThreads)
   Squares sum{0, 0};
   each_quad(piece, [&](const Quad& quad) {
     const Pack<float, kQuad> p = load(parameters, quad);
-    Pack<float, kQuad> s[kMaxSlots] = {load(slots[I], quad)...};
+    Pack<float, kQuad> s[kMaxSlots] = {load(slots[I] + piece.slot_shift, quad)...};
     const Pack<float, kQuad> g = load(gradients, quad);
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {  // elements outside the piece are 0
@@ -210,27 +210,30 @@ __global__ void __launch_bounds__(kThreads)
 // One block per range, which has the pieces [ends[range - 1], ends[range]).
 template <class Rule>
 __global__ void __launch_bounds__(kThreads)
-    ratios_kernel(const UpdateRange* ranges, const int64_t* ends, Rule rule,
-                  const StepNumbers<Rule>* numbers, const Squares* squares, float* ratios) {
-  const StepNumbers<Rule> step = *numbers;
-  const UpdateRange range = ranges[blockIdx.x];
-  if (step.skipped || !range.use_trust_ratio) {
-    if (threadIdx.x == 0) ratios[blockIdx.x] = 1;
-    return;
-  }
+    sums_kernel(const UpdateRange* ranges, const int64_t* ends, const StepNumbers<Rule>* numbers,
+                const Squares* squares, Squares* sums) {
   Squares sum{0, 0};
-  const int64_t first = blockIdx.x == 0 ? 0 : ends[blockIdx.x - 1];
-  for (int64_t i = first + threadIdx.x; i < ends[blockIdx.x]; i += kThreads) {
-    sum.parameters += squares[i].parameters;
-    sum.direction += squares[i].direction;
+  if (!numbers->skipped && ranges[blockIdx.x].use_trust_ratio) {
+    const int64_t first = blockIdx.x == 0 ? 0 : ends[blockIdx.x - 1];
+    for (int64_t i = first + threadIdx.x; i < ends[blockIdx.x]; i += kThreads) {
+      sum.parameters += squares[i].parameters;
+      sum.direction += squares[i].direction;
+    }
   }
   sum.parameters = row_reduce(sum.parameters, Plus());
   sum.direction = row_reduce(sum.direction, Plus());
-  const RangeNumbers<float> n = step.of(range, 1);
-  if (threadIdx.x == 0) {
-    ratios[blockIdx.x] = static_cast<float>(
-        trust_ratio(rule, {n.learning_rate, n.weight_decay, 1}, sum.parameters, sum.direction));
-  }
+  if (threadIdx.x == 0) sums[blockIdx.x] = sum;
+}
+
+template <class Rule>
+__global__ void __launch_bounds__(kThreads)
+    ratios_kernel(const UpdateRange* ranges, int64_t count, Rule rule, const StepState* state,
+                  const Squares* sums, float* ratios) {
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i >= count) return;
+  const double rate = state->learning_rate * ranges[i].learning_rate_scale;
+  ratios[i] = static_cast<float>(
+      trust_ratio(rule, {rate, ranges[i].weight_decay, 1}, sums[i].parameters, sums[i].direction));
 }
 
 template <class Rule, class Low, int... I>
@@ -245,13 +248,13 @@ __global__ void __launch_bounds__(kThreads)
       rule.numbers(step.step, step.of(piece, kLayerWise<Rule> ? ratios[piece.range] : 1));
   each_quad(piece, [&](const Quad& quad) {
     Pack<float, kQuad> p = load(parameters, quad);
-    Pack<float, kQuad> s[kMaxSlots] = {load(slots[I], quad)...};
+    Pack<float, kQuad> s[kMaxSlots] = {load(slots[I] + piece.slot_shift, quad)...};
     const Pack<float, kQuad> g = load(gradients, quad);
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {
       Rule::apply(n, g.values[i] * step.gradient_factor, p.values[i], s[I].values[i]...);
     }
-    (store(slots[I], quad, s[I]), ...);
+    (store(slots[I] + piece.slot_shift, quad, s[I]), ...);
     store(parameters, quad, p);
     if (low) store(low, quad, p);
     if (!average) return;
@@ -301,9 +304,9 @@ std::vector<int64_t> piece_ends(const std::vector<UpdateRange>& ranges) {
 }
 
 template <class Rule, int... I>
-Plan plan_ratios(const Rule& rule, const TrustRatios& op, Device& device, Specs given,
-                 std::integer_sequence<int, I...> slots) {
-  using Op = TrustRatios;
+Plan plan_squares(const Rule& rule, const TensorSquares& op, Device& device, Specs given,
+                  std::integer_sequence<int, I...> slots) {
+  using Op = TensorSquares;
   static_assert(sizeof(Squares) % alignof(StepNumbers<Rule>) == 0);
   Pieces pieces(op.ranges, device);
   const size_t scratch_bytes = pieces.count() * sizeof(Squares) + sizeof(StepNumbers<Rule>);
@@ -314,18 +317,19 @@ Plan plan_ratios(const Rule& rule, const TrustRatios& op, Device& device, Specs 
        count = op.ranges.size()](Stream& stream, Args args, void* scratch) {
         auto* squares = static_cast<Squares*>(scratch);
         auto* numbers = reinterpret_cast<StepNumbers<Rule>*>(squares + pieces.count());
-        launch_numbers<Op>("trust_ratios", rule, max_norm, MovingAverage{}, stream, args, numbers);
+        launch_numbers<Op>("tensor_squares", rule, max_norm, MovingAverage{}, stream, args,
+                           numbers);
         pieces.launch_each(
-            "trust_ratios", norms_kernel<Rule, I...>, stream, rule, numbers,
+            "tensor_squares", norms_kernel<Rule, I...>, stream, rule, numbers,
             pointer<const float>(args, Op::kParameters), pointer<const float>(args, Op::kGradients),
             squares,
             std::array<const float*, kMaxSlots>{pointer<const float>(args, Op::kSlots + I)...},
             slots);
         trireme::cuda::launch(
-            "trust_ratios", ratios_kernel<Rule>,
+            "tensor_squares", sums_kernel<Rule>,
             {.blocks = dim3(static_cast<unsigned>(count)), .threads = dim3(kThreads)}, stream,
-            ranges.template as<UpdateRange>(), ends.template as<int64_t>(), rule, numbers, squares,
-            pointer<float>(args, Op::kRatios));
+            ranges.template as<UpdateRange>(), ends.template as<int64_t>(), numbers, squares,
+            pointer<Squares>(args, Op::kSums));
       },
       scratch_bytes);
 }
@@ -352,11 +356,35 @@ Plan plan(const SumOfSquares& op, const ContextPtr& context, Specs given) {
       scratch_bytes);
 }
 
-Plan plan(const TrustRatios& op, const ContextPtr& context, Specs given) {
+Plan plan(const TensorSquares& op, const ContextPtr& context, Specs given) {
   return std::visit(
       [&]<class Rule>(const Rule& rule) -> Plan {
         if constexpr (kLayerWise<Rule>) {
-          return plan_ratios(rule, op, context->device, given, SlotNumbers<Rule>());
+          return plan_squares(rule, op, context->device, given, SlotNumbers<Rule>());
+        } else {
+          return nullptr;  // check() has rejected it
+        }
+      },
+      op.rule);
+}
+
+Plan plan(const TrustRatios& op, const ContextPtr& context, Specs given) {
+  using Op = TrustRatios;
+  return std::visit(
+      [&]<class Rule>(const Rule& rule) -> Plan {
+        if constexpr (kLayerWise<Rule>) {
+          const auto count = std::ssize(op.ranges);
+          const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+          return function_op(in_row_major(given), [rule, count, blocks,
+                                                   ranges = upload(context->device, op.ranges)](
+                                                      Stream& stream, Args args, void*) {
+            trireme::cuda::launch("trust_ratios", ratios_kernel<Rule>,
+                                  {.blocks = dim3(blocks), .threads = dim3(kThreads)}, stream,
+                                  ranges.template as<UpdateRange>(), int64_t{count}, rule,
+                                  pointer<StepState>(args, Op::kState),
+                                  pointer<Squares>(args, Op::kSums),
+                                  pointer<float>(args, Op::kRatios));
+          });
         } else {
           return nullptr;  // check() has rejected it
         }

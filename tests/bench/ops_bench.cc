@@ -299,13 +299,14 @@ void add_update(const std::string& name, const ops::UpdateRule& rule, bool avera
   });
   add_stream<1>("mlp/stream/" + name, 1 + slots + averages);
   if constexpr (kNormsRead > 0) {
-    add("mlp/update/" + name + "_trust_ratios", [=] {
+    add("mlp/update/" + name + "_tensor_squares", [=] {
+      const TensorSpec sums{DType::kF64, {1, 2}, Layout::row_major()};
       std::vector<TensorSpec> specs{kArray,        kArray, ops::absent(), ops::absent(),
-                                    ops::absent(), kState, plain({1})};
+                                    ops::absent(), kState, sums};
       specs.resize(specs.size() + slots, kArray);
-      return Runner(backend(), ops::TrustRatios{rule, kAll}, specs);
+      return Runner(backend(), ops::TensorSquares{rule, kAll}, specs);
     });
-    add_stream<kNormsRead>("mlp/stream/" + name + "_trust_ratios", 0);
+    add_stream<kNormsRead>("mlp/stream/" + name + "_tensor_squares", 0);
   }
 }
 

@@ -125,9 +125,10 @@ void add_rest(std::vector<Example>& all) {
   const std::vector<UpdateRange> range{{0, 6, 0.1f, 1}};
   const Tensor low = stored(DType::kF32, {6}, std::vector<float>(6, -1));
   all.push_back({SumOfSquares{range}, {some({6}), unwritten({1})}});
-  all.push_back({TrustRatios{Lars{}, range, 1},
+  all.push_back({TensorSquares{Lars{}, range, 1},
                  {some({6}), some({6}), positive({1}), loss_scale(), positive({kMetricCount}),
-                  state(), unwritten({1}), some({6})}});
+                  state(), unwritten({1, 2}), some({6})}});
+  all.push_back({TrustRatios{Lars{}, range}, {positive({1, 2}), state(), unwritten({1})}});
   all.push_back({Update{SgdMomentum{.momentum = 0.5f}, range, 1},
                  {some({6}), some({6}), positive({1}), loss_scale(), positive({kMetricCount}),
                   state(), low, Tensor(), some({6}), some({6})}});

@@ -34,9 +34,10 @@ class Training {
     }
     if (is_layer_wise(op_.rule)) {
       ratios = unwritten({static_cast<int64_t>(op_.ranges.size())});
-      evaluate(
-          TrustRatios{op_.rule, op_.ranges, op_.max_norm},
-          with_slots({&parameters, &gradients_, &squares_, &scale, &metrics, &state, &ratios}));
+      Tensor sums = unwritten({static_cast<int64_t>(op_.ranges.size()), 2});
+      evaluate(TensorSquares{op_.rule, op_.ranges, op_.max_norm},
+               with_slots({&parameters, &gradients_, &squares_, &scale, &metrics, &state, &sums}));
+      evaluate(TrustRatios{op_.rule, op_.ranges}, {&sums, &state, &ratios});
     }
     evaluate(op_, with_slots({&parameters, &gradients_, &squares_, &scale, &metrics, &state, &low,
                               &ratios, &average}));

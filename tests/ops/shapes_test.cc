@@ -187,12 +187,25 @@ TEST_P(ShapeChecks, RejectsInvalidUpdates) {
                  "slot 0 must be [8], got [0]");
   EXPECT_REFUSED((Update{Lars{}, {{0, 4}, {4, 8}}}), with(array, absent(), absent(), {array}),
                  "trust ratios must be [2], got [0]");
-  EXPECT_REFUSED((TrustRatios{Lars{}, {{0, 4}, {4, 8}}}),
-                 (Specs{array, array, absent(), absent(), absent(), state(), of({3}), array}),
-                 "trust_ratios: ratios must be [2], got [3]");
-  EXPECT_REFUSED((TrustRatios{Lion{}, {{0, 8}}}),
-                 (Specs{array, array, absent(), absent(), absent(), state(), of({1}), array}),
+  const TensorSpec sums{DType::kF64, {1, 2}, Layout::row_major()};
+  EXPECT_REFUSED((TensorSquares{Lars{}, {{0, 4}, {4, 8}}}),
+                 (Specs{array, array, absent(), absent(), absent(), state(), sums, array}),
+                 "tensor_squares: sums must be [2, 2], got [1, 2]");
+  EXPECT_REFUSED((TensorSquares{Lion{}, {{0, 8}}}),
+                 (Specs{array, array, absent(), absent(), absent(), state(), sums, array}),
+                 "tensor_squares: the rule is not layer-wise");
+  EXPECT_REFUSED((TrustRatios{Lars{}, {{0, 8}}}), (Specs{sums, state(), of({3})}),
+                 "trust_ratios: ratios must be [1], got [3]");
+  EXPECT_REFUSED((TrustRatios{Lion{}, {{0, 8}}}), (Specs{sums, state(), of({1})}),
                  "trust_ratios: the rule is not layer-wise");
+  const auto shifted = [](int64_t slot_shift) {
+    return Update{SgdMomentum{}, {{.begin = 4, .end = 8, .slot_shift = slot_shift}}};
+  };
+  for (const int64_t slot_shift : {-8, -2, 4}) {
+    EXPECT_REFUSED(shifted(slot_shift), with(array, absent(), absent(), {of({4})}),
+                   "update: range [4, 8) cannot have slots from " + std::to_string(4 + slot_shift) +
+                       " on of 4");
+  }
 }
 
 TEST_P(ShapeChecks, RejectsInvalidLossScales) {

@@ -153,7 +153,43 @@ TEST_P(UpdateTest, EveryRule) {
   }
 }
 
+// Slots of the elements from 16 on, as of a rank of ZeRO.
+TEST_P(UpdateTest, SlotsOfAPart) {
+  for (const UpdateRule& rule : rules()) {
+    const std::vector<UpdateRange> ranges{{.begin = 16, .end = 33, .slot_shift = -16},
+                                          {.begin = 64, .end = 100, .slot_shift = -44}};
+    const TestTensor ratios = uniform(full({2}), 5, 0.5, 2);
+    Case update{.name = "part",
+                .op = Update{rule, ranges},
+                .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), none(),
+                            state(), none(), is_layer_wise(rule) ? ratios : none(), none()},
+                .state = state_at(3)};
+    add_slots(update, rule, 56);
+    check(update);
+    if (!is_layer_wise(rule)) continue;
+    Case squares{.name = "part",
+                 .op = TensorSquares{rule, ranges},
+                 .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), none(),
+                             state(), exact(DType::kF64, {2, 2})},
+                 .state = state_at(3)};
+    add_slots(squares, rule, 56);
+    check(squares);
+  }
+}
+
 TEST_P(UpdateTest, TrustRatios) {
+  const std::vector<UpdateRange> ranges{{0, 8, 0.1f}, {8, 16, 0.1f}, {16, 24, 0, 2}};
+  for (const UpdateRule& rule : rules()) {
+    if (!is_layer_wise(rule)) continue;
+    check(
+        {.name = "ratios",
+         .op = TrustRatios{rule, ranges},
+         .tensors = {with(exact(DType::kF64, {3, 2}), {9, 4, 0, 1, 0.25, 100}), state(), full({3})},
+         .state = state_at(7)});
+  }
+}
+
+TEST_P(UpdateTest, TensorSquares) {
   for (Arrays a : arrays()) {
     if (a.ranges.empty()) continue;
     if (a.ranges.size() > 2) a.ranges[1].use_trust_ratio = false;
@@ -161,9 +197,10 @@ TEST_P(UpdateTest, TrustRatios) {
       for (const UpdateRule& rule : rules()) {
         if (!is_layer_wise(rule)) continue;
         Case c{.name = a.name,
-               .op = TrustRatios{rule, a.ranges, s.max_norm},
+               .op = TensorSquares{rule, a.ranges, s.max_norm},
                .tensors = {random(full({a.elements}), 1), random(full({a.elements}), 2), squares(s),
-                           loss_scale(s, 2), metrics(30), state(), full({tensors(a)})},
+                           loss_scale(s, 2), metrics(30), state(),
+                           exact(DType::kF64, {tensors(a), 2})},
                .state = state_at(7)};
         add_slots(c, rule, a.elements);
         check(c);
@@ -209,9 +246,9 @@ TEST_P(UpdateTest, AdjustLossScale) {
 TRIREME_ON_ALL_TARGETS(UpdateTest);
 
 // For any number of threads and any position of the tensor in the array.
-TEST(TrustRatios, AreBitwiseReproducible) {
+TEST(TensorSquares, AreBitwiseReproducible) {
   constexpr size_t kElements = 50000;
-  std::vector<float> ratios;
+  std::vector<std::array<double, 2>> sums;
   for (int threads : {1, 3}) {
     for (size_t begin : {size_t{0}, size_t{17}}) {
       const auto device = create_cpu_device(threads);
@@ -225,22 +262,22 @@ TEST(TrustRatios, AreBitwiseReproducible) {
       }
       const auto first = static_cast<int64_t>(begin), end = static_cast<int64_t>(p.size());
       StepState state = state_at(1);
-      float ratio = 0;
+      std::array<double, 2> sum{};
       const TensorSpec array{DType::kF32, {end}, Layout::row_major()};
       const TensorSpec states{DType::kU8, {int64_t{sizeof state}}, Layout::row_major()};
-      const TensorSpec one{DType::kF32, {1}, Layout::row_major()};
+      const TensorSpec pair{DType::kF64, {1, 2}, Layout::row_major()};
       const auto plan = backend->plan(
-          TrustRatios{Lars{}, {{first, end, 0.1f}}},
-          std::vector{array, array, absent(), absent(), absent(), states, one, array});
+          TensorSquares{Lars{}, {{first, end, 0.1f}}},
+          std::vector{array, array, absent(), absent(), absent(), states, pair, array});
       std::vector<std::byte> scratch(plan->scratch_bytes());
-      const std::vector<void*> args{p.data(), g.data(), nullptr, nullptr,
-                                    nullptr,  &state,   &ratio,  v.data()};
+      const std::vector<void*> args{p.data(), g.data(), nullptr,    nullptr,
+                                    nullptr,  &state,   sum.data(), v.data()};
       plan->encode(*stream, args, scratch.data());
       stream->synchronize();
-      ratios.push_back(ratio);
+      sums.push_back(sum);
     }
   }
-  EXPECT_EQ(ratios, std::vector<float>(4, ratios[0]));
+  EXPECT_EQ(sums, std::vector(4, sums[0]));
 }
 
 }  // namespace

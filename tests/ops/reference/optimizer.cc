@@ -56,24 +56,22 @@ double direction(const typename Rule::template Numbers<double>& n, double g, dou
 }
 
 template <class Rule, int... I>
-void trust_ratios(const TrustRatios& op, const Rule& rule, Args args,
-                  std::integer_sequence<int, I...>) {
-  using O = TrustRatios;
-  double* ratio = out(args, O::kRatios);
-  std::fill_n(ratio, op.ranges.size(), 1.0);
+void tensor_squares(const TensorSquares& op, const Rule& rule, Args args,
+                    std::integer_sequence<int, I...>) {
+  using O = TensorSquares;
+  double* sums = out(args, O::kSums);
+  std::fill_n(sums, 2 * op.ranges.size(), 0.0);
   in_step(op, args, [&](double t, double factor, auto numbers) {
-    for (const UpdateRange& range : op.ranges) {
-      const RangeNumbers<double> n = numbers(range, 1);
-      double parameters = 0, directions = 0;
-      for (int64_t i = range.begin; i < range.end; ++i) {
+    for (size_t r = 0; r < op.ranges.size(); ++r) {
+      const UpdateRange& range = op.ranges[r];
+      const auto n = rule.numbers(rule.at_step(t), numbers(range, 1));
+      for (int64_t i = range.begin; range.use_trust_ratio && i < range.end; ++i) {
         const double p = in(args, O::kParameters)[i];
-        const double d =
-            direction<Rule>(rule.numbers(rule.at_step(t), n), in(args, O::kGradients)[i] * factor,
-                            p, in(args, O::kSlots + I)[i]...);
-        parameters += p * p;
-        directions += d * d;
+        const double d = direction<Rule>(n, in(args, O::kGradients)[i] * factor, p,
+                                         in(args, O::kSlots + I)[i + range.slot_shift]...);
+        sums[2 * r] += p * p;
+        sums[2 * r + 1] += d * d;
       }
-      *ratio++ = range.use_trust_ratio ? trust_ratio(rule, n, parameters, directions) : 1;
     }
   });
 }
@@ -87,7 +85,8 @@ void update(const Update& op, const Rule& rule, Args args, std::integer_sequence
       const auto n = rule.numbers(rule.at_step(t), numbers(op.ranges[r], ratio));
       for (int64_t i = op.ranges[r].begin; i < op.ranges[r].end; ++i) {
         double& p = out(args, O::kParameters)[i];
-        Rule::apply(n, in(args, O::kGradients)[i] * factor, p, out(args, O::kSlots + I)[i]...);
+        Rule::apply(n, in(args, O::kGradients)[i] * factor, p,
+                    out(args, O::kSlots + I)[i + op.ranges[r].slot_shift]...);
         copy_low(args, O::kLowPrecision, i, p);
         if (!args[O::kAverage]) continue;
         double& average = out(args, O::kAverage)[i];
@@ -111,12 +110,33 @@ Plan plan(const SumOfSquares& op, Specs specs) {
   });
 }
 
-Plan plan(const TrustRatios& op, Specs specs) {
+Plan plan(const TensorSquares& op, Specs specs) {
   return std::visit(
       [&]<class Rule>(const Rule& rule) -> Plan {
         if constexpr (kLayerWise<Rule>) {
           return host_op(std::move(specs), [op, rule](Args args, void*) {
-            trust_ratios(op, rule, args, SlotNumbers<Rule>());
+            tensor_squares(op, rule, args, SlotNumbers<Rule>());
+          });
+        } else {
+          return nullptr;  // check() has rejected it
+        }
+      },
+      op.rule);
+}
+
+Plan plan(const TrustRatios& op, Specs specs) {
+  using O = TrustRatios;
+  return std::visit(
+      [&]<class Rule>(const Rule& rule) -> Plan {
+        if constexpr (kLayerWise<Rule>) {
+          return host_op(std::move(specs), [op, rule](Args args, void*) {
+            for (size_t r = 0; r < op.ranges.size(); ++r) {
+              const double rate = double{reference::state(args, O::kState).learning_rate} *
+                                  double{op.ranges[r].learning_rate_scale};
+              const double* sums = in(args, O::kSums) + 2 * r;
+              out(args, O::kRatios)[r] =
+                  trust_ratio(rule, {rate, op.ranges[r].weight_decay, 1}, sums[0], sums[1]);
+            }
           });
         } else {
           return nullptr;  // check() has rejected it
