@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <numeric>
+#include <span>
+#include <tuple>
 
 #include "model/planner.h"
 #include "ops/step_state.h"
@@ -102,8 +104,8 @@ std::unique_ptr<Emitter> emit_network(const Graph& graph, ops::Backend& backend,
 
 constexpr int64_t kElementAlignment = 16;
 
-int64_t aligned(int64_t elements) {
-  return (elements + kElementAlignment - 1) / kElementAlignment * kElementAlignment;
+int64_t aligned(int64_t elements, int64_t alignment = kElementAlignment) {
+  return (elements + alignment - 1) / alignment * alignment;
 }
 
 // Places the running statistics that are (not) frozen after those placed before.
@@ -133,34 +135,89 @@ std::vector<int> last_writes(const CompiledNetwork& network, const Parameters& p
   return last;
 }
 
-// Places parameters in the order in which their gradients become final, so that a gradient bucket
-// is a contiguous range. Frozen parameters come last.
-void place_parameters(const CompiledNetwork& network, Parameters& parameters) {
+void adopt_specs(const CompiledNetwork& network, Parameters& parameters) {
   for (const Value& value : network.values) {
     if (value.home != Home::kParameter) continue;
     Parameter& parameter = parameters.all[static_cast<size_t>(value.index)];
     parameter.spec.layout = value.spec.layout;
     parameter.dtype = value.spec.dtype;
   }
-  if (parameters.elements > 0) return;
-  const std::vector<int> last = last_writes(network, parameters);
+}
+
+// Returns the parameters in the order of the arrays: that in which their gradients become final, so
+// that a gradient bucket is a contiguous range. Frozen parameters come last. If buckets are divided
+// among ranks, parameters that the network reads in full precision follow the others, so that a
+// bucket is gathered in one dtype.
+std::vector<size_t> order_of(const Parameters& parameters, const std::vector<int>& last,
+                             bool by_dtype) {
   std::vector<size_t> order(last.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return std::pair(parameters.all[a].frozen, last[a]) <
-           std::pair(parameters.all[b].frozen, last[b]);
+  std::ranges::stable_sort(order, {}, [&](size_t i) {
+    const Parameter& p = parameters.all[i];
+    return std::tuple(p.frozen, by_dtype && p.dtype != parameters.dtype, last[i]);
   });
+  return order;
+}
+
+int64_t stored_elements(const Parameter& parameter) {
+  return static_cast<int64_t>(parameter.spec.bytes() / size_of(parameter.spec.dtype));
+}
+
+// Returns the ends of the buckets, without the padding of buckets.
+std::vector<int64_t> choose_bucket_ends(const CompileOptions& options, const Parameters& parameters,
+                                        std::span<const size_t> trained) {
+  std::vector<int64_t> ends;  // of the gradients
   int64_t end = ops::kMetricCount;
-  parameters.trained_elements = end;
-  for (size_t p : order) {
-    Parameter& parameter = parameters.all[p];
-    parameter.begin = end;
-    parameter.end =
-        end + static_cast<int64_t>(parameter.spec.bytes() / size_of(parameter.spec.dtype));
-    end = aligned(parameter.end);
-    if (!parameter.frozen) parameters.trained_elements = end;
+  ptrdiff_t low_precision = 0;  // number of gradients before those read in full precision
+  for (const size_t p : trained) {
+    end = aligned(end + stored_elements(parameters.all[p]));
+    ends.push_back(end);
+    if (parameters.all[p].dtype == parameters.dtype) low_precision = std::ssize(ends);
   }
-  parameters.elements = end;
+  if (ends.empty() || !options.bucket_ends) return {end};
+  if (options.bucket_multiple == 1 || low_precision == 0 || low_precision == std::ssize(ends)) {
+    return options.bucket_ends(ends);
+  }
+  std::vector<int64_t> chosen = options.bucket_ends(std::span(ends).first(low_precision));
+  chosen.push_back(end);
+  return chosen;
+}
+
+// Places the parameters in the arrays and sets Parameters::bucket_ends.
+void place_parameters(const CompiledNetwork& network, const CompileOptions& options,
+                      Parameters& parameters) {
+  adopt_specs(network, parameters);
+  if (parameters.elements > 0) return;
+  const std::vector<size_t> order =
+      order_of(parameters, last_writes(network, parameters), options.bucket_multiple > 1);
+  const auto frozen =
+      std::ranges::find_if(order, [&](size_t p) { return parameters.all[p].frozen; });
+  const std::vector<int64_t> bucket_ends =
+      choose_bucket_ends(options, parameters, {order.begin(), frozen});
+  int64_t end = ops::kMetricCount;
+  int64_t padding = 0;  // of the buckets so far
+  const auto end_bucket = [&] {
+    const int64_t padded = aligned(end + padding, options.bucket_multiple);
+    padding = padded - end;
+    parameters.bucket_ends.push_back(padded);
+  };
+  for (auto p = order.begin(); p != order.end(); ++p) {
+    if (p == frozen && parameters.bucket_ends.empty()) end_bucket();  // nothing is trained
+    Parameter& parameter = parameters.all[*p];
+    parameter.begin = end + padding;
+    parameter.end = parameter.begin + stored_elements(parameter);
+    end = aligned(end + stored_elements(parameter));
+    const size_t bucket = parameters.bucket_ends.size();
+    if (bucket < bucket_ends.size() && end == bucket_ends[bucket]) end_bucket();
+  }
+  if (parameters.bucket_ends.empty()) end_bucket();  // there are no parameters
+  parameters.trained_elements = parameters.bucket_ends.back();
+  parameters.elements = end + padding;
+}
+
+// Places the running statistics, frozen ones last.
+void place_all_running_stats(Parameters& parameters) {
+  if (parameters.running_stat_elements > 0) return;
   place_running_stats(parameters, /*frozen=*/false);
   parameters.updated_stat_elements = parameters.running_stat_elements;
   place_running_stats(parameters, /*frozen=*/true);
@@ -230,6 +287,21 @@ void find_final_gradients(CompiledNetwork& network, const Parameters& parameters
   }
 }
 
+// Sets Operation::reads_from of the forward pass.
+void find_first_reads(CompiledNetwork& network, const Parameters& parameters) {
+  int64_t lowest = parameters.trained_elements;
+  for (size_t i = 0; i < network.forward_instructions; ++i) {
+    const int64_t before = lowest;
+    for (const ValueId arg : network.instructions[i].args) {
+      if (arg == kNoValue) continue;
+      const Value& value = network.values[static_cast<size_t>(arg)];
+      if (value.home != Home::kParameter) continue;
+      lowest = std::min(lowest, parameters.all[static_cast<size_t>(value.index)].begin);
+    }
+    if (lowest < before) network.operations[i].reads_from = lowest;
+  }
+}
+
 // Copies names, sizes and offsets, since graph and parameters need not outlive the program.
 void copy_metadata(CompiledNetwork& network, const Graph& graph, const Parameters& parameters) {
   for (const Node& node : graph.nodes) {
@@ -273,10 +345,12 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
   network.forward_instructions = remove_dead(network.instructions, network.values,
                                              static_cast<size_t>(emitter->forward_instructions()));
   network.cache_bytes = emitter->cache_bytes();
-  place_parameters(network, parameters);
+  place_parameters(network, options, parameters);
+  place_all_running_stats(parameters);
   place_activations(network);
   place_arguments(network);
   find_final_gradients(network, parameters);
+  find_first_reads(network, parameters);
   copy_metadata(network, graph, parameters);
   return network;
 }

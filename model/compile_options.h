@@ -2,6 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
 
 #include "core/collective.h"
 #include "core/dtype.h"
@@ -22,6 +25,12 @@ struct CompileOptions {
   // tokens of each sequence after those of earlier passes, whose keys and values it finds in
   // Port::kCache. 0: a pass reads whole sequences.
   int64_t part = 0;
+  // Training only: chooses the ends of gradient buckets (Parameters::bucket_ends) among the ends of
+  // gradients, which ascend. If empty, there is one bucket.
+  std::function<std::vector<int64_t>(std::span<const int64_t> ends)> bucket_ends = {};
+  // The size of each bucket is padded to a multiple of this number of elements, so that it can be
+  // divided among ranks.
+  int64_t bucket_multiple = 1;
   // Used by layers that communicate (sync batch norm); null if there is only one rank.
   Collective* collective = nullptr;
 };

@@ -70,12 +70,12 @@ void Context::bind_batch(const void* inputs, const void* targets, ops::StepState
   bind(Port::kState, state);
 }
 
-void Context::forward(Stream& stream) const {
+void Context::forward(Stream& stream, const std::function<void(int64_t)>& reads_from) const {
   for (const std::vector<PortArg>& args : network_->port_args) {
     if (!args.empty() && !table_[args.front().place])
       throw Error("a port of the network is not bound");
   }
-  run(stream, 0, network_->forward_instructions, nullptr);
+  run(stream, 0, network_->forward_instructions, nullptr, reads_from ? &reads_from : nullptr);
 }
 
 void Context::backward(Stream& stream, const std::function<void(int64_t)>& final_end) const {
@@ -109,9 +109,11 @@ void* Context::address(const Value& value, const ModelArrays& arrays) const {
 }
 
 void Context::run(Stream& stream, size_t begin, size_t end,
-                  const std::function<void(int64_t)>* final_end) const {
+                  const std::function<void(int64_t)>* final_end,
+                  const std::function<void(int64_t)>* reads_from) const {
   for (size_t i = begin; i < end; ++i) {
     const Operation& operation = network_->operations[i];
+    if (reads_from && operation.reads_from >= 0) (*reads_from)(operation.reads_from);
     if (observer_) observer_->before(i, stream);
     if (operation.plan) {
       operation.plan->encode(stream, ops::Args(table_).subspan(operation.first_arg, operation.args),

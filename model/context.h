@@ -48,8 +48,10 @@ class Context {
   // Binds kInput, kTarget and kState.
   void bind_batch(const void* inputs, const void* targets, ops::StepState* state);
 
-  // Queues the forward pass. Throws Error if a port of the program is not bound.
-  void forward(Stream& stream) const;
+  // Queues the forward pass. Throws Error if a port of the program is not bound. Calls
+  // `reads_from(n)`, unless it is empty, before operations that are the first to read elements of
+  // the trained parameters from n on.
+  void forward(Stream& stream, const std::function<void(int64_t)>& reads_from = {}) const;
   // Queues the backward pass. Calls `final_end(n)`, unless it is empty, each time the work queued
   // so far makes the gradients of all elements below n final.
   void backward(Stream& stream, const std::function<void(int64_t)>& final_end) const;
@@ -69,8 +71,8 @@ class Context {
 
  private:
   void* address(const Value& value, const ModelArrays& arrays) const;
-  void run(Stream& stream, size_t begin, size_t end,
-           const std::function<void(int64_t)>* final_end) const;
+  void run(Stream& stream, size_t begin, size_t end, const std::function<void(int64_t)>* final_end,
+           const std::function<void(int64_t)>* reads_from = nullptr) const;
   std::string describe(size_t instruction, const Value& value) const;
   std::string not_finite(size_t instruction, bool written, Device& device, Stream& stream) const;
 

@@ -1,5 +1,6 @@
 #include "model/parameters.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <vector>
@@ -84,12 +85,18 @@ int64_t Parameters::trained_count() const {
   return total;
 }
 
-LowPrecisionCopy::LowPrecisionCopy(const Parameters& parameters, ops::Backend& backend) {
+size_t bucket_of(const Parameters& parameters, const Parameter& parameter) {
+  const auto next = std::ranges::upper_bound(parameters.bucket_ends, parameter.begin);
+  return static_cast<size_t>(next - parameters.bucket_ends.begin());
+}
+
+LowPrecisionCopy::LowPrecisionCopy(const Parameters& parameters, ops::Backend& backend,
+                                   const std::function<Buffer(size_t bytes)>& allocate) {
   if (!parameters.low_precision()) return;
   const TensorSpec array{parameters.array_dtype(), {parameters.elements}, Layout::row_major()};
   const TensorSpec copy{parameters.dtype, array.shape, array.layout};
   plan_ = backend.plan(ops::Reorder{}, std::array{array, copy});
-  copy_ = backend.device().allocate(copy.bytes());
+  copy_ = allocate ? allocate(copy.bytes()) : backend.device().allocate(copy.bytes());
   scratch_ = backend.device().allocate(plan_->scratch_bytes());
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -64,7 +65,10 @@ struct Parameters {
   // in which their gradients become final, frozen ones last.
   std::vector<Parameter> all;
   int64_t trained_elements = 0;  // size of gradients and optimizer state, including metrics
-  int64_t elements = 0;          // size of the array of parameters, including frozen ones
+  // The ends of the gradient buckets. Each bucket is a range of the gradient array, and begins where
+  // the one before ends. The last end is trained_elements.
+  std::vector<int64_t> bucket_ends;
+  int64_t elements = 0;  // size of the array of parameters, including frozen ones
   std::vector<RunningStatistic> running_stats;
   int64_t updated_stat_elements = 0;  // elements that training updates; frozen ones follow
   int64_t running_stat_elements = 0;  // size of the array of running statistics
@@ -75,13 +79,18 @@ struct Parameters {
   size_t running_stat_bytes() const { return running_stat_elements * size_of(array_dtype()); }
 };
 
+// Returns the index of the bucket that has the gradient of a trained parameter.
+size_t bucket_of(const Parameters& parameters, const Parameter& parameter);
+
 // The copy of the parameters that a network in BF16 or FP16 reads: the same elements as in the
 // array of parameters, in Parameters::dtype. The optimizer updates both; other code that changes
 // parameters must call refresh(). Empty if the network computes in the dtype of the array.
 class LowPrecisionCopy {
  public:
   LowPrecisionCopy() = default;
-  LowPrecisionCopy(const Parameters& parameters, ops::Backend& backend);
+  // `allocate` returns the memory of the copy; by default it is that of the device.
+  LowPrecisionCopy(const Parameters& parameters, ops::Backend& backend,
+                   const std::function<Buffer(size_t bytes)>& allocate = {});
 
   void* data() const { return copy_.data(); }
   size_t bytes() const { return copy_.bytes(); }

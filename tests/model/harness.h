@@ -208,6 +208,29 @@ class TestNetwork {
     context_->backward(*stream_, [this](int64_t end) { watermarks.push_back(end); });
     stream_->synchronize();
   }
+  // Like run(), but trained parameters are NaN until the forward pass asks for them.
+  void run_with_late_parameters(const TestBatch& batch) {
+    fill_with_nan(/*clear_gradients=*/false);
+    bind(batch);
+    const Buffer values = device_->allocate(values_.bytes());
+    device_->copy(values.data(), values_.data(), values.bytes(), *stream_);
+    const auto receive = [&](int64_t begin, int64_t end) {
+      const auto size = size_of(parameters.array_dtype());
+      device_->copy(values_.data() + begin * size, values.data() + begin * size,
+                    (end - begin) * size, *stream_);
+      low_precision_.refresh(values_.data(), *stream_);
+    };
+    fill(values_, 0xFF, parameters.trained_bytes());
+    low_precision_.refresh(values_.data(), *stream_);
+    int64_t received = parameters.trained_elements;
+    context_->forward(*stream_, [&](int64_t begin) {
+      receive(begin, received);
+      received = begin;
+    });
+    receive(0, received);
+    context_->backward(*stream_, {});
+    stream_->synchronize();
+  }
   // Like run(), but checks the values of each instruction.
   std::optional<Context::NotFinite> first_not_finite(const TestBatch& batch) {
     fill_with_nan(/*clear_gradients=*/false);

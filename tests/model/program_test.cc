@@ -302,6 +302,32 @@ TEST_P(ProgramsOnTargets, GradientsBecomeFinalInTheOrderOfTheArray) {
   EXPECT_LE(end, net.parameters.elements);
 }
 
+// As with ZeRO, where ranks have equal parts of every bucket and receive the parameters late.
+TEST_P(ProgramsOnTargets, BucketsInEqualPartsChangeNothing) {
+  constexpr int64_t kMultiple = 3 * 32;
+  const ModelInput input = input_of(tested());
+  const auto bucket_ends = [](std::span<const int64_t> ends) {
+    return std::vector(ends.begin(), ends.end());
+  };
+  TestNetwork plain(config_of(tested()), input, target(), {.batch = kRows});
+  TestNetwork parts(config_of(tested()), input, target(),
+                    {.batch = kRows, .bucket_ends = bucket_ends, .bucket_multiple = kMultiple});
+  const TestBatch batch(input, kRows, 6);
+  plain.run(batch);
+  parts.run_with_late_parameters(batch);
+  EXPECT_EQ(parts.metric(ops::kMetricLoss), plain.metric(ops::kMetricLoss));
+  EXPECT_EQ(parts.parameters.bucket_ends.back(), parts.parameters.trained_elements);
+  for (const int64_t end : parts.parameters.bucket_ends) EXPECT_EQ(end % kMultiple, 0);
+  const size_t last = parts.parameters.bucket_ends.size() - 1;
+  for (size_t p = 0; p < plain.parameters.all.size(); ++p) {
+    const Parameter& parameter = parts.parameters.all[p];
+    EXPECT_EQ(parts.gradient(parameter), plain.gradient(plain.parameters.all[p])) << parameter.name;
+    const size_t bucket = bucket_of(parts.parameters, parameter);
+    EXPECT_LE(parameter.end, parts.parameters.bucket_ends[bucket]) << parameter.name;
+    if (parameter.dtype != parts.parameters.dtype) EXPECT_EQ(bucket, last) << parameter.name;
+  }
+}
+
 // first_not_finite() checks all values that instructions write, and none from before.
 TEST_P(ProgramsOnTargets, FirstNotFiniteFindsNothingInFiniteValues) {
   const ModelInput input = input_of(tested());
