@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "comm/memory.h"
+
 namespace trireme::comm {
 namespace {
 
@@ -57,7 +59,7 @@ struct Bucketer::State {
 
   State(Communicator& its_communicator, Device& its_device, Stream& its_compute,
         void* its_gradients, DType its_dtype, std::span<const Bucket> its_buckets,
-        WireFormat its_wire, int slots)
+        WireFormat its_wire, int slots, bool its_scatter)
       : communicator(its_communicator),
         device(its_device),
         compute(its_compute),
@@ -65,8 +67,12 @@ struct Bucketer::State {
         dtype(its_dtype),
         buckets(its_buckets),
         wire(std::move(its_wire)),
+        scatter(its_scatter),
         done(device.create_event()) {
-    for (size_t i = 0; i < buckets.size(); ++i) ready.push_back(device.create_event());
+    for (size_t i = 0; i < buckets.size(); ++i) {
+      ready.push_back(device.create_event());
+      gathered.push_back(device.create_event());
+    }
     for (int i = 0; i < slots; ++i) times.emplace_back(device, buckets.size());
     now = &times_of(0);
     if (wire.dtype != dtype) allocate_staging();
@@ -93,17 +99,61 @@ struct Bucketer::State {
       background->wait(*ready[i]);
     }
     stream().record(*now->begin[i]);
-    sum(buckets[i], /*cast=*/i > 0 && wire.dtype != dtype, {static_cast<int32_t>(i)});
+    const CallTag tag = {static_cast<int32_t>(i)};
+    if (i == 0 || wire.dtype == dtype) {
+      sum(i, at(gradients, buckets[i].begin, dtype), dtype, tag);
+    } else {
+      sum_in_wire_dtype(i, tag);
+    }
     stream().record(*now->end[i]);
   }
 
-  void sum(const Bucket& bucket, bool cast, CallTag tag) {
-    std::byte* data = gradients + static_cast<size_t>(bucket.begin) * size_of(dtype);
-    const int64_t elements = bucket.end - bucket.begin;
-    if (!cast) return communicator.all_reduce_sum(data, elements, dtype, stream(), tag);
-    wire.to_wire(data, staging.data(), elements, stream());
-    communicator.all_reduce_sum(staging.data(), elements, wire.dtype, stream(), tag);
-    wire.from_wire(staging.data(), data, elements, stream());
+  // Returns the elements of a bucket whose sum this rank receives, relative to its begin.
+  Bucket summed(size_t i) const {
+    const int64_t elements = buckets[i].end - buckets[i].begin;
+    if (!scatter || i == 0) return {0, elements};
+    const int64_t part = elements / communicator.size();
+    return {communicator.rank() * part, (communicator.rank() + 1) * part};
+  }
+
+  void sum(size_t i, std::byte* data, DType type, CallTag tag) {
+    const auto [begin, end] = summed(i);
+    if (!scatter || i == 0) {
+      return communicator.all_reduce_sum(data, end - begin, type, stream(), tag);
+    }
+    communicator.reduce_scatter_sum(data, at(data, begin, type), end - begin, type, stream(), tag);
+  }
+
+  void sum_in_wire_dtype(size_t i, CallTag tag) {
+    std::byte* const data = at(gradients, buckets[i].begin, dtype);
+    wire.to_wire(data, staging.data(), buckets[i].end - buckets[i].begin, stream());
+    sum(i, staging.data(), wire.dtype, tag);
+    const auto [begin, end] = summed(i);
+    wire.from_wire(at(staging.data(), begin, wire.dtype), at(data, begin, dtype), end - begin,
+                   stream());
+  }
+
+  void gather(std::span<const Array> arrays) {
+    if (background) {
+      compute.record(*done);
+      background->wait(*done);
+    }
+    for (size_t i = buckets.size(); i-- > 0;) {
+      const auto& [begin, end] = buckets[i];
+      const auto& [data, type] = arrays[i];
+      const int64_t part = (end - begin) / communicator.size();
+      communicator.all_gather(at(data, begin + communicator.rank() * part, type),
+                              at(data, begin, type), part, type, stream(),
+                              {static_cast<int32_t>(i)});
+      stream().record(*gathered[i]);
+    }
+    waiting = buckets.size();
+  }
+
+  void wait_for_gathered(int64_t begin) {
+    for (; waiting > 0 && buckets[waiting - 1].end > begin; --waiting) {
+      if (background) compute.wait(*gathered[waiting - 1]);
+    }
   }
 
   void join() {
@@ -127,10 +177,13 @@ struct Bucketer::State {
   DType dtype;
   std::span<const Bucket> buckets;
   WireFormat wire;
+  bool scatter;
   Buffer staging;   // a bucket in the wire dtype
   size_t next = 0;  // the next bucket to launch
   std::vector<std::unique_ptr<Event>> ready;
   std::unique_ptr<Event> done;
+  std::vector<std::unique_ptr<Event>> gathered;
+  size_t waiting = 0;  // the compute stream has not waited for buckets below it to be gathered
   std::vector<Times> times;
   Times* now = nullptr;  // of the step that is being queued
   // The stream of the sums; null if they run on the compute stream. It uses the members above, so
@@ -140,11 +193,11 @@ struct Bucketer::State {
 
 Bucketer::Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
                    DType dtype, std::vector<Bucket> buckets, WireFormat wire, int slots,
-                   bool on_one_rank)
+                   bool on_one_rank, bool scatter)
     : buckets_(std::move(buckets)) {
   if ((communicator.size() == 1 && !on_one_rank) || buckets_.empty()) return;
   state_ = std::make_unique<State>(communicator, device, compute, gradients, dtype, buckets_,
-                                   std::move(wire), slots);
+                                   std::move(wire), slots, scatter);
 }
 
 Bucketer::~Bucketer() = default;
@@ -167,6 +220,14 @@ void Bucketer::finish() {
   state_->join();
   state_->next = 0;
   state_->now->finished = true;
+}
+
+void Bucketer::gather(std::span<const Array> arrays) {
+  if (state_) state_->gather(arrays);
+}
+
+void Bucketer::wait_for_gathered(int64_t begin) {
+  if (state_) state_->wait_for_gathered(begin);
 }
 
 double Bucketer::communication_seconds(int slot) const {

@@ -57,10 +57,11 @@ class Bucketer {
   // between the first advance() and the end of finish(); if layers communicate too, pass a
   // communicator that only the bucketer uses (see Communicator::split). `slots` is the number of
   // steps whose times are stored separately. `on_one_rank` queues the sums in a world of one rank,
-  // too, for tests.
+  // too, for tests. `scatter` sums all buckets but the first by reduce-scatter: each rank then has
+  // the sum of its part of a bucket, which must have equal parts for all ranks.
   Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
            DType dtype, std::vector<Bucket> buckets, WireFormat wire = {}, int slots = 1,
-           bool on_one_rank = false);
+           bool on_one_rank = false, bool scatter = false);
   ~Bucketer();
 
   // Selects the slot that stores the times of the work queued from now on; initially 0.
@@ -71,6 +72,19 @@ class Bucketer {
   // Launches the remaining buckets and makes the compute stream wait for all sums of the step. On
   // the CPU, where sums run synchronously, rethrows the exception of a sum that failed.
   void finish();
+
+  // An array that is laid out like the gradients.
+  struct Array {
+    void* data = nullptr;
+    DType dtype = DType::kF32;
+  };
+  // Queues the all-gather of every bucket, after the work queued on the compute stream so far. Each
+  // rank contributes its part of the bucket. Begins with the last bucket, which forward needs first.
+  // `arrays` has the array to gather for each bucket, which should come from
+  // communicator.allocate().
+  void gather(std::span<const Array> arrays);
+  // Makes the compute stream wait until all elements from `begin` on have been gathered.
+  void wait_for_gathered(int64_t begin);
 
   std::span<const Bucket> buckets() const { return buckets_; }
 

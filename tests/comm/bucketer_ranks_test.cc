@@ -66,6 +66,36 @@ TEST_P(BucketerRanksTest, SumsWhileGradientsAreWritten) {
   }
 }
 
+// As with ZeRO: each rank changes its part of the sums, and all ranks receive all parts.
+TEST_P(BucketerRanksTest, ScattersAndGathers) {
+  const int64_t part = 6000;
+  const std::vector<Bucket> buckets{{0, 96}, {96, 96 + ranks_ * part}};
+  const int64_t end = buckets.back().end;
+  Bucketer bucketer(communicator_, device_, *self_.stream, gradients_.data(), DType::kF32, buckets,
+                    /*wire=*/{}, /*slots=*/1, /*on_one_rank=*/false, /*scatter=*/true);
+  const Buffer values = communicator_.allocate(bytes_of(end, DType::kF32));
+  const std::vector<Bucketer::Array> arrays(2, {values.data(), DType::kF32});
+  for (int step = 0; step < 20; ++step) {
+    choose(step);
+    device_.copy(gradients_.data(), computed_.data(), values.bytes(), *self_.stream);
+    bucketer.advance(end);
+    bucketer.finish();
+    for (const auto& [begin, bucket_end] : buckets) {
+      const int64_t elements = (bucket_end - begin) / ranks_, own = begin + rank_ * elements;
+      device_.copy(values.as<float>() + own, gradients_.as<float>() + own,
+                   bytes_of(elements, DType::kF32), *self_.stream);
+    }
+    bucketer.gather(arrays);
+    bucketer.wait_for_gathered(96);
+    bucketer.wait_for_gathered(0);
+    const auto sums = self_.read<float>(values.data(), end);
+    for (int64_t i = 0; i < end; ++i) {
+      const auto expected = static_cast<float>(ranks_ * (ranks_ + 1) / 2 * (i % 1000 + step));
+      ASSERT_EQ(sums[static_cast<size_t>(i)], expected) << "step " << step << ", element " << i;
+    }
+  }
+}
+
 TEST_P(BucketerRanksTest, AStepCanBeRecorded) {
   Bucketer bucketer(communicator_, device_, *self_.stream, gradients_.data(), DType::kF32,
                     buckets(), /*wire=*/{}, /*slots=*/2);
