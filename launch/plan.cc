@@ -5,6 +5,7 @@
 #include "trainer/config/device.h"
 #include "trainer/config/loading.h"
 #include "trainer/optimizer/optimizer.h"
+#include "trainer/step/training_options.h"
 
 namespace trireme::cli {
 namespace {
@@ -33,17 +34,16 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
   plan->batch = train::plan_batch(config, ranks);
   plan->device = train::create_device(config, *alone);
   plan->budget = train::memory_budget_of(*plan->device);
-  train::require_fits(config, train::min_memory(config, graph, plan->batch, plan->device->kind()),
+  train::require_fits(config,
+                      train::min_memory(config, graph, plan->batch, plan->device->kind(), ranks),
                       plan->budget, 1);
   plan->backend = train::create_backend(config, *plan->device);
   model::Parameters& parameters = plan->parameters;
-  plan->program = model::Program::compile(graph, *plan->backend,
-                                          {.batch = plan->batch.micro,
-                                           .dtype = train::compute_dtype(config),
-                                           .accumulate = plan->batch.passes > 1},
-                                          parameters);
-  plan->memory = train::planned_memory(config, graph, plan->batch, plan->device->kind(), parameters,
-                                       *plan->program, batches_of(*plan, target, *alone));
+  plan->program = model::Program::compile(
+      graph, *plan->backend, train::training_options(config, plan->batch, ranks), parameters);
+  plan->memory =
+      train::planned_memory(config, graph, plan->batch, plan->device->kind(), ranks, parameters,
+                            *plan->program, batches_of(*plan, target, *alone));
   const OptimizerConfig& optimizer = config.run.optimizer();
   const size_t arrays = train::optimizer_state_names(optimizer).size() + train::uses_ema(optimizer);
   plan->checkpoint_bytes = parameters.array_bytes() + parameters.running_stat_bytes() +

@@ -28,6 +28,12 @@ TEST_F(Ranks, KilledInAllReduce) {
                         {"rank 2 (", "all-reduce #", "bucket 1 (fc2.bias ... fc1.weight)"}, {0, 1});
 }
 
+TEST_F(Ranks, KilledInAllGatherOfZero) {
+  expect_same_diagnosis(
+      broken("collective kill rank=2 step=40 index=1", 3, {"--set", "parallel.shard=OPTIMIZER"}),
+      kBound, {"rank 2 (", "all-gather #", "bucket 1 (fc2.bias ... fc1.weight)"}, {0, 1});
+}
+
 TEST_F(Ranks, KilledInCheckpoint) {
   expect_same_diagnosis(broken("checkpoint kill rank=0 index=240", 2), kBound,
                         {"rank 0 (", "checkpoint"}, {1});

@@ -45,8 +45,8 @@ class CheckpointWriter {
   // Blocks until the save in progress has ended, for at most this long. Returns at once if the save
   // has been reported as overdue.
   void wait_up_to(double seconds) const;
-  // Copies the arrays and starts to write them. Requires that no save is in progress. The writing
-  // thread calls `before` first.
+  // Copies the arrays and starts to write them (see Snapshot::take). Requires that no save is in
+  // progress. The writing thread calls `before` first.
   void start(const CheckpointState& state, std::function<void()> before = {});
   // Returns the result of each save once, after it has ended. If a save exceeds the timeout,
   // returns a failure once; the save stays in progress and may still succeed.

@@ -40,6 +40,14 @@ bool is_average(const std::string& name) {
   return name.starts_with(kAveragePrefix + std::string("."));
 }
 
+// Returns whether the file has averages or, if the array is not one of averages, other state.
+bool has_such(const SafetensorsReader& reader, const StateArrays::Array& array) {
+  const bool averages = std::ranges::all_of(
+      array.tensors, [](const StateArrays::Tensor& t) { return is_average(t.name); });
+  return std::ranges::any_of(reader.names(),
+                             [&](const std::string& name) { return is_average(name) == averages; });
+}
+
 // Calls `load` and turns a DataError, about names or shapes of tensors, into a ConfigError: the
 // file is intact but does not match the configuration.
 template <class F>
@@ -100,18 +108,30 @@ void use_averages(const FoundCheckpoint& checkpoint, model::Weights& weights) {
   }
 }
 
-void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state) {
+bool load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state) {
+  bool loads_divided = false;
   with_config_errors(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
-    const std::vector<std::string> names = reader.names();
     for (const StateArrays::Array& array : state.optimizer()) {
-      const bool averages = std::ranges::all_of(
-          array.tensors, [](const StateArrays::Tensor& t) { return is_average(t.name); });
-      const bool has_such = std::ranges::any_of(
-          names, [&](const std::string& name) { return is_average(name) == averages; });
-      if (has_such) read_tensors(reader, state, {&array, 1});
+      if (!has_such(reader, array)) continue;
+      if (!array.divided) {
+        read_tensors(reader, state, {&array, 1});
+        continue;
+      }
+      for (const StateArrays::Tensor& tensor : array.tensors) {
+        reader.require(tensor.name, tensor.spec.shape);
+      }
+      loads_divided = true;
     }
   });
+  return loads_divided;
+}
+
+void load_divided(const FoundCheckpoint& checkpoint, const StateArrays& state) {
+  const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
+  for (const StateArrays::Array& array : state.optimizer()) {
+    if (array.divided) read_tensors(reader, state, {&array, 1});
+  }
 }
 
 }  // namespace trireme::train

@@ -154,14 +154,19 @@ std::vector<std::string> SafetensorsReader::names() const {
   return names;
 }
 
-void SafetensorsReader::read(const std::string& name, const Shape& wanted,
-                             std::span<float> out) const {
+void SafetensorsReader::require(const std::string& name, const Shape& wanted) const {
   const Tensor& tensor = find(name);
   if (!(tensor.shape == wanted)) {
     throw DataError(path_.string(), fmt::format("tensor '{}' has shape {} instead of {}", name,
                                                 tensor.shape.to_string(), wanted.to_string()));
   }
-  read_values(name, tensor, out);
+  require_readable(name, tensor);
+}
+
+void SafetensorsReader::read(const std::string& name, const Shape& wanted,
+                             std::span<float> out) const {
+  require(name, wanted);
+  read_values(name, find(name), out);
 }
 
 std::vector<float> SafetensorsReader::read(const std::string& name) const {
@@ -181,7 +186,6 @@ void SafetensorsReader::require_readable(const std::string& name, const Tensor& 
 
 void SafetensorsReader::read_values(const std::string& name, const Tensor& tensor,
                                     std::span<float> out) const {
-  require_readable(name, tensor);
   const Storage& storage = *storage_of(tensor.dtype);
   if (storage.bytes == sizeof(float)) return read_at(tensor.begin, out.data(), out.size_bytes());
   std::vector<std::byte> bytes(tensor.end - tensor.begin);

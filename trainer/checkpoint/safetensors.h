@@ -39,6 +39,8 @@ class SafetensorsReader {
   bool has(const std::string& name) const { return tensors_.contains(name); }
   // Throws DataError if there is no such tensor.
   const Shape& shape(const std::string& name) const { return find(name).shape; }
+  // Throws DataError unless the tensor can be read into this shape.
+  void require(const std::string& name, const Shape& shape) const;
   // Reads a tensor and converts it to f32. Throws DataError if there is no such tensor, or if it
   // has a different shape or a type that cannot be read.
   void read(const std::string& name, const Shape& shape, std::span<float> out) const;

@@ -15,7 +15,8 @@ class Snapshot {
  public:
   explicit Snapshot(StateArrays arrays);
 
-  // Replaces the contents with a copy of the current tensors, in canonical form.
+  // Replaces the contents with a copy of the current tensors, in canonical form. If tensors are
+  // divided among ranks, the others must call StateArrays::send_divided().
   void take();
   std::span<const std::byte> model() const;
   std::span<const std::byte> optimizer() const;

@@ -87,6 +87,7 @@ void complete(RunConfig& run) {
   fill_defaults(*run.mutable_checkpoint());
   fill_defaults(*run.mutable_buckets());
   fill_defaults(*run.mutable_checks());
+  fill_defaults(*run.mutable_parallel());
 }
 
 // Removes the last component of a path: "a.b[2].c" -> "a.b[2]" -> "a.b" -> "a" -> "".

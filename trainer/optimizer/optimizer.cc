@@ -68,13 +68,28 @@ ops::UpdateRange range_of(const model::Parameter& parameter, const OptimizerConf
 
 // Returns whether an elementwise rule updates both ranges with the same settings.
 bool have_same_settings(const ops::UpdateRange& a, const ops::UpdateRange& b) {
-  return a.weight_decay == b.weight_decay && a.learning_rate_scale == b.learning_rate_scale;
+  return a.weight_decay == b.weight_decay && a.learning_rate_scale == b.learning_rate_scale &&
+         a.slot_shift == b.slot_shift;
+}
+
+// Reduces each range, which is a tensor and so within one bucket, to what a shard has of it. `parts`
+// are those of the shard, and ranges ascend.
+void restrict_to(const std::vector<ArrayPart>& parts, const model::Parameters& parameters,
+                 std::vector<ops::UpdateRange>& ranges) {
+  size_t bucket = 0;
+  for (ops::UpdateRange& range : ranges) {
+    while (parts.size() > 1 && range.begin >= parameters.bucket_ends[bucket]) ++bucket;
+    const ArrayPart& part = parts[bucket];
+    range.begin = std::clamp(range.begin, part.begin, part.end);
+    range.end = std::clamp(range.end, part.begin, part.end);
+    range.slot_shift = part.slot_shift;
+  }
 }
 
 }  // namespace
 
 std::vector<ops::UpdateRange> update_ranges(const model::Parameters& parameters,
-                                            const OptimizerConfig& config) {
+                                            const OptimizerConfig& config, Shard shard) {
   const ParameterGroups groups(config);
   std::vector<ops::UpdateRange> all;
   for (const model::Parameter& parameter : parameters.all) {
@@ -82,9 +97,11 @@ std::vector<ops::UpdateRange> update_ranges(const model::Parameters& parameters,
   }
   std::sort(all.begin(), all.end(),
             [](const ops::UpdateRange& a, const ops::UpdateRange& b) { return a.begin < b.begin; });
+  restrict_to(parts_of(parameters, shard), parameters, all);
   if (ops::is_layer_wise(rule_of(config))) return all;
   std::vector<ops::UpdateRange> ranges;
   for (const ops::UpdateRange& range : all) {
+    if (range.begin == range.end) continue;
     if (!ranges.empty() && ranges.back().end == range.begin &&
         have_same_settings(ranges.back(), range)) {
       ranges.back().end = range.end;
@@ -101,8 +118,8 @@ std::vector<std::string> optimizer_state_names(const OptimizerConfig& config) {
 }
 
 Optimizer::Optimizer(const RunConfig& config, const model::Parameters& parameters,
-                     ops::Backend& backend)
-    : device_(backend.device()) {
+                     ops::Backend& backend, Shard shard, Collective* ranks)
+    : device_(backend.device()), ranks_(ranks) {
   const TensorSpec array = array_spec(DType::kF32, parameters.trained_elements);
   const TensorSpec sum = array_spec(DType::kF64, 1);
   const TensorSpec scale = loss_scale_spec();
@@ -115,21 +132,21 @@ Optimizer::Optimizer(const RunConfig& config, const model::Parameters& parameter
   adjust_plan_ = backend.plan(adjust, std::array{sum, scale});
   loss_scale_ = device_.allocate(scale.bytes());
   const ops::SumOfSquares squares{
-      .ranges = update_ranges(parameters, config.optimizer()),
+      .ranges = update_ranges(parameters, config.optimizer(), shard),
       .checked_ranges = {{.begin = ops::kMetricLoss, .end = ops::kMetricLoss + 1}}};
   squares_plan_ = backend.plan(squares, std::array{array, sum});
   squares_ = device_.allocate(sum.bytes());
-  plan_update(config, parameters, backend);
+  plan_update(config, parameters, backend, shard);
   size_t scratch = 0;
-  for (const auto* plan :
-       {&scale_plan_, &squares_plan_, &ratios_plan_, &update_plan_, &adjust_plan_}) {
+  for (const auto* plan : {&scale_plan_, &squares_plan_, &tensor_squares_plan_, &ratios_plan_,
+                           &update_plan_, &adjust_plan_}) {
     if (*plan) scratch = std::max(scratch, (*plan)->scratch_bytes());
   }
   if (scratch > 0) scratch_ = device_.allocate(scratch);
 }
 
 void Optimizer::plan_update(const RunConfig& config, const model::Parameters& parameters,
-                            ops::Backend& backend) {
+                            ops::Backend& backend, Shard shard) {
   const OptimizerConfig& optimizer = config.optimizer();
   const TensorSpec array = array_spec(DType::kF32, parameters.trained_elements);
   const TensorSpec low = parameters.low_precision()
@@ -138,14 +155,15 @@ void Optimizer::plan_update(const RunConfig& config, const model::Parameters& pa
   const TensorSpec squares = array_spec(DType::kF64, 1);
   const TensorSpec scale = loss_scale_spec();
   const ops::Update update{rule_of(optimizer),
-                           update_ranges(parameters, optimizer),
+                           update_ranges(parameters, optimizer, shard),
                            config.train().clip_norm(),
                            {optimizer.ema().decay(), optimizer.ema().warmup()}};
   TensorSpec ratios = ops::absent();
   std::vector<TensorSpec> slots;
+  const TensorSpec slot = array_spec(DType::kF32, slot_elements(parameters, shard));
   for (const char* name : ops::slots_of(update.rule)) {
-    state_.push_back({name, device_.allocate(array.bytes())});
-    slots.push_back(array);
+    state_.push_back({name, device_.allocate(slot.bytes())});
+    slots.push_back(slot);
   }
   const auto with_slots = [&](std::vector<TensorSpec> specs) {
     specs.insert(specs.end(), slots.begin(), slots.end());
@@ -154,9 +172,13 @@ void Optimizer::plan_update(const RunConfig& config, const model::Parameters& pa
   if (ops::is_layer_wise(update.rule)) {
     ratios = array_spec(DType::kF32, std::ssize(update.ranges));
     trust_ratios_ = device_.allocate(ratios.bytes());
-    ratios_plan_ = backend.plan(
-        ops::TrustRatios{update.rule, update.ranges, update.max_norm},
-        with_slots({array, array, squares, scale, metrics_spec(), state_spec(), ratios}));
+    const TensorSpec sums{DType::kF64, {std::ssize(update.ranges), 2}, Layout::row_major()};
+    tensor_squares_ = device_.allocate(sums.bytes());
+    tensor_squares_plan_ = backend.plan(
+        ops::TensorSquares{update.rule, update.ranges, update.max_norm},
+        with_slots({array, array, squares, scale, metrics_spec(), state_spec(), sums}));
+    ratios_plan_ = backend.plan(ops::TrustRatios{update.rule, update.ranges},
+                                std::array{sums, state_spec(), ratios});
   }
   update_plan_ =
       backend.plan(update, with_slots({array, array, squares, scale, metrics_spec(), state_spec(),
@@ -178,16 +200,27 @@ void Optimizer::encode(Stream& stream, const model::ModelArrays& model, void* av
   void* const metrics = gradients;  // they precede the gradients
   const std::array<void*, ops::SumOfSquares::kArgs> squares_args{gradients, squares};
   squares_plan_->encode(stream, squares_args, scratch_.data());
+  sum_over_ranks(squares_, stream);
   void* const ratios = trust_ratios_.data();
   if (ratios_plan_) {
-    encode_with_slots(*ratios_plan_, stream,
-                      {values, gradients, squares, scale, metrics, state, ratios});
+    void* const sums = tensor_squares_.data();
+    encode_with_slots(*tensor_squares_plan_, stream,
+                      {values, gradients, squares, scale, metrics, state, sums});
+    sum_over_ranks(tensor_squares_, stream);
+    const std::array<void*, ops::TrustRatios::kArgs> args{sums, state, ratios};
+    ratios_plan_->encode(stream, args, scratch_.data());
   }
   encode_with_slots(
       *update_plan_, stream,
       {values, gradients, squares, scale, metrics, state, model.low_precision, ratios, averages});
   const std::array<void*, ops::AdjustLossScale::kArgs> adjust_args{squares, scale};
   adjust_plan_->encode(stream, adjust_args, scratch_.data());
+}
+
+void Optimizer::sum_over_ranks(const Buffer& values, Stream& stream) const {
+  if (!ranks_) return;
+  const auto count = static_cast<int64_t>(values.bytes() / sizeof(double));
+  ranks_->all_reduce_sum(values.data(), count, DType::kF64, stream);
 }
 
 void Optimizer::encode_with_slots(const ops::OpPlan& plan, Stream& stream,

@@ -6,19 +6,21 @@
 #include <string>
 #include <vector>
 
+#include "core/collective.h"
 #include "model/context.h"
 #include "model/parameters.h"
 #include "ops/backend.h"
 #include "ops/step_state.h"
 #include "trainer/config/config.h"
+#include "trainer/optimizer/shard.h"
 
 namespace trireme::train {
 
-// Returns the ranges of the arrays that are updated with the same settings, without frozen
-// parameters and the padding between tensors. For a layer-wise rule (LARS, LAMB) each tensor is a
-// range; for others, adjacent tensors with equal settings are merged.
+// Returns the ranges of the arrays that a shard updates with the same settings, without frozen
+// parameters and the padding between tensors. For a layer-wise rule (LARS, LAMB) there is a range
+// for each tensor, which may be empty; for others, adjacent tensors with equal settings are merged.
 std::vector<ops::UpdateRange> update_ranges(const model::Parameters& parameters,
-                                            const OptimizerConfig& config);
+                                            const OptimizerConfig& config, Shard shard = {});
 
 // Returns the names of the optimizer's state arrays, such as "velocity".
 std::vector<std::string> optimizer_state_names(const OptimizerConfig& config);
@@ -28,7 +30,10 @@ inline bool uses_ema(const OptimizerConfig& config) { return config.ema().decay(
 
 class Optimizer {
  public:
-  Optimizer(const RunConfig& config, const model::Parameters& parameters, ops::Backend& backend);
+  // Updates the shard of this rank. `ranks` sums over the ranks that have the other shards, and
+  // must outlive the optimizer; null if the shard is whole.
+  Optimizer(const RunConfig& config, const model::Parameters& parameters, ops::Backend& backend,
+            Shard shard = {}, Collective* ranks = nullptr);
 
   // In FP16, queues the multiplication of the loss gradient by the loss scale. Otherwise does
   // nothing. Call before the forward pass of each micro-batch.
@@ -39,7 +44,8 @@ class Optimizer {
   void encode(Stream& stream, const model::ModelArrays& model, void* averages,
               ops::StepState* state) const;
 
-  // An array with one element for each parameter element, laid out like the gradients.
+  // An array with one element for each parameter element of the shard. Without shards it is laid
+  // out like the gradients.
   struct StateArray {
     std::string name;  // see optimizer_state_names
     Buffer values;
@@ -60,20 +66,24 @@ class Optimizer {
 
  private:
   void plan_update(const RunConfig& config, const model::Parameters& parameters,
-                   ops::Backend& backend);
+                   ops::Backend& backend, Shard shard);
+  // Queues the sum of an f64 array over the ranks, unless the shard is whole.
+  void sum_over_ranks(const Buffer& values, Stream& stream) const;
   // Queues a plan whose arguments are `args`, followed by the state arrays.
   void encode_with_slots(const ops::OpPlan& plan, Stream& stream,
                          std::initializer_list<void*> args) const;
 
   Device& device_;
+  Collective* ranks_;
   std::vector<StateArray> state_;
   std::unique_ptr<ops::OpPlan> scale_plan_;  // only in FP16
   std::unique_ptr<ops::OpPlan> squares_plan_;
-  std::unique_ptr<ops::OpPlan> ratios_plan_;  // only for a layer-wise rule
+  std::unique_ptr<ops::OpPlan> tensor_squares_plan_, ratios_plan_;  // only for a layer-wise rule
   std::unique_ptr<ops::OpPlan> update_plan_;
   std::unique_ptr<ops::OpPlan> adjust_plan_;
   Buffer loss_scale_;
   Buffer squares_;
+  Buffer tensor_squares_;
   Buffer trust_ratios_;
   Buffer scratch_;
 };

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 #include <system_error>
 #include <utility>
 
@@ -14,16 +15,17 @@ namespace trireme::train {
 
 CheckpointSaver::CheckpointSaver(const RunConfig& config, comm::Communicator& communicator,
                                  Reporter& reporter, CheckpointState& state,
-                                 const Predictions& predictions)
+                                 const StateArrays& arrays, const Predictions& predictions)
     : config_(config),
       communicator_(communicator),
       reporter_(reporter),
       state_(state),
+      arrays_(arrays),
       metric_(best_metric(config, predictions)) {}
 
-void CheckpointSaver::open(Checkpoints checkpoints, const StateArrays& arrays,
+void CheckpointSaver::open(Checkpoints checkpoints,
                            const std::optional<std::filesystem::path>& newest) {
-  writer_ = std::make_unique<CheckpointWriter>(std::move(checkpoints), arrays,
+  writer_ = std::make_unique<CheckpointWriter>(std::move(checkpoints), arrays_,
                                                config_.checkpoint().timeout_seconds());
   if (!newest) return;
   saved_at_ = state_.step;
@@ -44,7 +46,19 @@ void CheckpointSaver::update_best(const Evaluation& result) {
 }
 
 void CheckpointSaver::save(bool wait) {
-  if (!writer_) return;
+  if (!decided_on_rank_0(writer_ && can_start())) return;
+  start();
+  if (wait && writer_) handle_outcome(writer_->wait());
+}
+
+// Returns rank 0's argument on all ranks that have a part in a save.
+bool CheckpointSaver::decided_on_rank_0(bool starts) const {
+  if (!arrays_.has_divided()) return starts;
+  return broadcast(communicator_, starts ? "yes" : "", 0) == "yes";
+}
+
+// Returns whether no other save is in progress; reports it if there is one.
+bool CheckpointSaver::can_start() {
   // A best state is lost if its save is skipped, so wait for the save in progress: as long as the
   // evaluation took or, if the run will end with its best state, up to the timeout of saves.
   if (is_best()) {
@@ -53,15 +67,13 @@ void CheckpointSaver::save(bool wait) {
                                      : std::max(1.0, best_.seconds));
   }
   poll();
-  if (const auto writing = writer_->writing()) {
-    reporter_.checkpoint_skipped(state_.step, *writing, writer_->seconds());
-  } else {
-    start();
-    if (wait) handle_outcome(writer_->wait());
-  }
+  const auto writing = writer_->writing();
+  if (writing) reporter_.checkpoint_skipped(state_.step, *writing, writer_->seconds());
+  return !writing;
 }
 
 void CheckpointSaver::start() {
+  if (!writer_) return arrays_.send_divided();
   CheckpointState state = state_;
   state.config = to_text(config_);
   state.config_hash = config_hash(config_);
@@ -107,22 +119,35 @@ std::string CheckpointSaver::describe_failure(const SaveOutcome& outcome) const 
 }
 
 void CheckpointSaver::save_final() {
-  if (writer_) finish();
+  std::exception_ptr error;
+  bool starts = false;
+  try {
+    starts = writer_ && final_save_is_needed();
+  } catch (...) {
+    error = std::current_exception();  // after the other ranks know
+  }
+  starts = decided_on_rank_0(starts);
+  if (error) std::rethrow_exception(error);
+  if (starts) {
+    communicator_.ledger().enter(comm::Phase::kCheckpoint);
+    start();
+  }
+  if (starts && writer_) {
+    const SaveOutcome outcome = writer_->wait();
+    if (!record_success(outcome)) throw Error(describe_failure(outcome));
+  }
   if (failure_) throw Error(*failure_);
 }
 
-void CheckpointSaver::finish() {
+// Waits for a save in progress. Returns whether the current state is not saved.
+bool CheckpointSaver::final_save_is_needed() {
   if (writer_->writing()) {
     const SaveOutcome outcome = writer_->wait();
     if (!record_success(outcome)) reporter_.warn(describe_failure(outcome));
     if (writer_->writing()) throw Error(describe_failure(outcome));
   }
   std::error_code none;
-  if (saved_at_ == state_.step && !is_best() && std::filesystem::exists(newest_, none)) return;
-  communicator_.ledger().enter(comm::Phase::kCheckpoint);
-  start();
-  const SaveOutcome outcome = writer_->wait();
-  if (!record_success(outcome)) throw Error(describe_failure(outcome));
+  return saved_at_ != state_.step || is_best() || !std::filesystem::exists(newest_, none);
 }
 
 }  // namespace trireme::train

@@ -36,7 +36,9 @@ std::string first_few(const std::vector<std::string>& all, const char* separator
 // after they have been averaged.
 std::vector<const StateArrays::Array*> shared_arrays(const StateArrays& state, bool averaged) {
   std::vector<const StateArrays::Array*> arrays{&state.parameters()};
-  for (const StateArrays::Array& array : state.optimizer()) arrays.push_back(&array);
+  for (const StateArrays::Array& array : state.optimizer()) {
+    if (!array.divided) arrays.push_back(&array);
+  }
   if (averaged && state.running_stats().elements > 0) arrays.push_back(&state.running_stats());
   return arrays;
 }
@@ -170,6 +172,7 @@ std::string Checks::find_not_finite() const {
 }
 
 uint64_t Checks::compare_ranks(int64_t steps, bool averaged) const {
+  step_.gather_parameters();
   const std::vector<uint64_t> own = checksums(step_, averaged);
   const Disagreement ranks =
       disagreement(all_gather(communicator_, fmt::format("{:016x}", fmt::join(own, " "))));

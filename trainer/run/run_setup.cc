@@ -77,7 +77,8 @@ void RunSetup::require_min_memory() const {
   Device& device = *parts_.device;
   const bool cpu = device.kind() == DeviceKind::kCpu;
   const BatchPlan batch = plan_batch(config_, communicator_.size());
-  require_fits(config_, min_memory(config_, parts_.graph, batch, device.kind()),
+  const int ranks = communicator_.size();
+  require_fits(config_, min_memory(config_, parts_.graph, batch, device.kind(), ranks),
                memory_budget_of(device), cpu ? communicator_.placement().local_ranks : 1);
 }
 
@@ -151,14 +152,15 @@ void RunSetup::resume() {
 }
 
 void RunSetup::create_saver() {
-  parts_.saver = std::make_unique<CheckpointSaver>(config_.run, communicator_, *parts_.reporter,
-                                                   parts_.state, parts_.predictions());
+  parts_.saver =
+      std::make_unique<CheckpointSaver>(config_.run, communicator_, *parts_.reporter, parts_.state,
+                                        parts_.step->state(), parts_.predictions());
   comm::together(communicator_, [&] {
     if (communicator_.rank() != 0) return;
     std::optional<fs::path> newest;
     if (start_.resumes_own_checkpoint()) newest = parts_.resumed->path;
     parts_.saver->open(Checkpoints(parts_.folder.checkpoints(), config_.run.checkpoint().keep()),
-                       parts_.step->state(), newest);
+                       newest);
   });
 }
 

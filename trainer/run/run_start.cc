@@ -46,6 +46,7 @@ void RunStart::load() {
     parts_.step->parameters_changed();
   }
   if (found.empty()) return;
+  load_divided_arrays(parts_.resumed);
   const size_t cut = found.find('\0');
   resume_from(found.substr(0, cut), found.substr(cut + 1));
 }
@@ -68,7 +69,7 @@ std::string RunStart::load_on_rank_0() {
   parts_.reporter->resume_changes(*resumed, changes);
   load_model(*resumed, parts_.step->state());
   parts_.step->restart_averages();
-  load_optimizer(*resumed, parts_.step->state());
+  loads_divided_ = load_optimizer(*resumed, parts_.step->state());
   if (resumes_own_checkpoint()) {
     resumed->path =
         Checkpoints(parts_.folder.checkpoints(), 1)
@@ -146,10 +147,19 @@ void RunStart::broadcast_arrays() const {
   Stream& stream = parts_.step->stream();
   for (const auto arrays : {state.model(), state.optimizer()}) {
     for (const auto& array : arrays) {
+      if (array.divided) continue;
       parts_.step->communicator().broadcast(array.data, array.elements, DType::kF32, 0, stream);
     }
   }
   stream.synchronize();
+}
+
+// Loads the arrays of which each rank has a part. `checkpoint` is used on rank 0.
+void RunStart::load_divided_arrays(const std::optional<FoundCheckpoint>& checkpoint) const {
+  if (broadcast(communicator_, loads_divided_ ? "yes" : "", 0) != "yes") return;
+  const StateArrays& state = parts_.step->state();
+  if (communicator_.rank() > 0) return state.receive_divided();
+  load_divided(*checkpoint, state);
 }
 
 // Sets the state of training. Called on all ranks.
@@ -183,21 +193,23 @@ void RunStart::drop_invalid_best(CheckpointState& state) const {
 SavedPosition RunStart::load_best() {
   SavedPosition position{parts_.state.step, parts_.state.epoch};
   std::string found;
+  std::optional<FoundCheckpoint> best;
   comm::together(communicator_, [&] {
     if (communicator_.rank() != 0) return;
     const auto path = Checkpoints(parts_.folder.checkpoints(), 1).best();
     if (!path) return warn("no evaluation gave a finite value, so there is no best checkpoint");
-    const FoundCheckpoint best = open_checkpoint(*path);
-    load_model(best, parts_.step->state());
+    best = open_checkpoint(*path);
+    load_model(*best, parts_.step->state());
     parts_.step->restart_averages();
-    load_optimizer(best, parts_.step->state());
-    found = to_json(best.state);
+    loads_divided_ = load_optimizer(*best, parts_.step->state());
+    found = to_json(best->state);
   });
   found = broadcast(communicator_, found, 0);
   if (found.empty()) return position;
   const CheckpointState state = state_from_json(found, "the best checkpoint");
   broadcast_arrays();
   parts_.step->parameters_changed();
+  load_divided_arrays(best);
   return {state.step, state.epoch};
 }
 

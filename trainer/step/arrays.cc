@@ -5,17 +5,20 @@
 namespace trireme::train {
 
 StepArrays::StepArrays(const model::Parameters& parameters, ops::Backend& backend,
-                       size_t activation_bytes, bool averages)
-    : layout_(parameters),
-      backend_(backend),
-      device_(backend.device()),
-      parameters_(device_.allocate(parameters.array_bytes())),
-      low_precision_(parameters, backend),
-      running_stats_(device_.allocate(parameters.running_stat_bytes())),
-      activations_(device_.allocate(activation_bytes)) {
-  if (!averages) return;
-  averages_ = device_.allocate(parameters.array_bytes());
-  low_precision_averages_ = model::LowPrecisionCopy(parameters, backend);
+                       size_t activation_bytes, bool averages, comm::Communicator* communicator)
+    : layout_(parameters), backend_(backend), device_(backend.device()) {
+  const auto own = [this](size_t bytes) { return device_.allocate(bytes); };
+  const auto exchanged = [&](size_t bytes) {
+    return communicator ? communicator->allocate(bytes) : own(bytes);
+  };
+  parameters_ = exchanged(parameters.array_bytes());
+  low_precision_ = model::LowPrecisionCopy(parameters, backend, exchanged);
+  if (averages) {
+    averages_ = exchanged(parameters.array_bytes());
+    low_precision_averages_ = model::LowPrecisionCopy(parameters, backend);
+  }
+  running_stats_ = own(parameters.running_stat_bytes());
+  activations_ = own(activation_bytes);
 }
 
 void StepArrays::initialize(uint64_t seed, Stream& stream) {

@@ -11,18 +11,14 @@
 namespace trireme::train {
 namespace {
 
-// Returns the positions at which buckets may end: where a gradient begins. Padding belongs to the
-// gradient before it.
-std::vector<int64_t> bucket_ends(const model::Parameters& parameters) {
-  std::vector<int64_t> ends;
-  for (const model::Parameter& parameter : parameters.all) {
-    const bool inside =
-        parameter.begin > ops::kMetricCount && parameter.begin < parameters.trained_elements;
-    if (inside) ends.push_back(parameter.begin);
+std::vector<comm::Bucket> buckets_of(const model::Parameters& parameters) {
+  std::vector<comm::Bucket> buckets;
+  int64_t begin = 0;
+  for (const int64_t end : parameters.bucket_ends) {
+    buckets.push_back({begin, end});
+    begin = end;
   }
-  ends.push_back(parameters.trained_elements);
-  std::sort(ends.begin(), ends.end());
-  return ends;
+  return buckets;
 }
 
 // Returns the first and last parameter of each bucket: "layer3.0.conv1.weight ...
@@ -52,15 +48,13 @@ std::vector<std::string> bucket_names(const model::Parameters& parameters,
 
 GradientSync::GradientSync(const BucketConfig& config, comm::Communicator& communicator,
                            ops::Backend& backend, const model::Parameters& parameters,
-                           Stream& compute, int slots)
+                           Stream& compute, int slots, bool scatter)
     : device_(backend.device()),
-      communicator_(communicator.split(0, communicator.rank())),
-      gradients_(communicator_->allocate(parameters.trained_bytes())) {
+      parameters_(parameters),
+      gradients_(communicator.allocate(parameters.trained_bytes())) {
   bucketer_ = std::make_unique<comm::Bucketer>(
-      *communicator_, device_, compute, gradients_.data(), DType::kF32,
-      comm::cut_buckets(bucket_ends(parameters), DType::kF32,
-                        {config.first_bytes(), config.bytes(), config.last_bytes()}),
-      wire_format(config, backend), slots, config.sum_on_one_rank());
+      communicator, device_, compute, gradients_.data(), DType::kF32, buckets_of(parameters),
+      wire_format(config, backend), slots, config.sum_on_one_rank(), scatter);
   communicator.ledger().set_bucket_names(bucket_names(parameters, buckets()));
   advance_ = [this](int64_t end) {
     note_final(end);
@@ -80,6 +74,18 @@ comm::WireFormat GradientSync::wire_format(const BucketConfig& config, ops::Back
     };
   };
   return {dtype, convert_with(*to_wire_), convert_with(*from_wire_)};
+}
+
+std::vector<comm::Bucketer::Array> GradientSync::arrays_of(void* values,
+                                                           void* low_precision) const {
+  std::vector<comm::Bucketer::Array> arrays(buckets().size(), {values, DType::kF32});
+  if (low_precision) {
+    for (const model::Parameter& parameter : parameters_.all) {
+      if (parameter.frozen || parameter.dtype != parameters_.dtype) continue;
+      arrays[bucket_of(parameters_, parameter)] = {low_precision, parameters_.dtype};
+    }
+  }
+  return arrays;
 }
 
 void GradientSync::begin(int slot) {

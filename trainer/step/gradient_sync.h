@@ -1,5 +1,5 @@
-// The gradients of a step and their all-reduce: bucket by bucket, concurrently with the backward
-// pass.
+// The gradients of a step and their sums over ranks: bucket by bucket, concurrently with the backward
+// pass. With ZeRO also the exchange of updated parameters, concurrently with the forward pass.
 #pragma once
 
 #include <cstddef>
@@ -22,11 +22,13 @@ namespace trireme::train {
 
 class GradientSync {
  public:
-  // `communicator` sums the device's memory; `compute` is the stream of the backward pass. `slots`
-  // is the number of steps whose times are stored separately. All arguments must outlive this
-  // object, which all ranks must construct and destroy together.
+  // `communicator` sums the device's memory, and is used for nothing else during a step, since
+  // buckets are summed concurrently with the layers' own collectives. `compute` is the stream of the
+  // backward pass. `slots` is the number of steps whose times are stored separately. If `scatter`,
+  // each rank receives the sums of its shard and, of the first bucket, all sums. All arguments must
+  // outlive this object, which all ranks must construct and destroy together.
   GradientSync(const BucketConfig& config, comm::Communicator& communicator, ops::Backend& backend,
-               const model::Parameters& parameters, Stream& compute, int slots);
+               const model::Parameters& parameters, Stream& compute, int slots, bool scatter);
 
   // Holds Parameters::trained_elements elements.
   const Buffer& gradients() const { return gradients_; }
@@ -38,6 +40,11 @@ class GradientSync {
   void begin(int slot);
   const std::function<void(int64_t)>& advance() const { return advance_; }
   void finish() { bucketer_->finish(); }
+  // Queues the exchange of arrays, one for each bucket, which are laid out like the parameters. Only
+  // with `scatter`: each rank contributes its shard.
+  void gather(std::span<const comm::Bucketer::Array> arrays) { bucketer_->gather(arrays); }
+  // Makes the compute stream wait until all elements from `begin` on have been gathered.
+  void wait_for_gathered(int64_t begin) { bucketer_->wait_for_gathered(begin); }
   // Replace begin() and advance() when a step is recomputed without sums.
   void begin_without_sums() { final_ = ops::kMetricCount; }
   const std::function<void(int64_t)>& advance_without_sums() const { return advance_without_sums_; }
@@ -46,14 +53,16 @@ class GradientSync {
   double seconds(int slot) const { return bucketer_->communication_seconds(slot); }
   std::vector<TimeSpan> sums(Event& since, int slot) const { return bucketer_->sums(since, slot); }
 
+  // Returns the arguments of gather() for an f32 array or, with `low_precision`, for what the
+  // network reads: the copy in low precision, and the other parameters in f32.
+  std::vector<comm::Bucketer::Array> arrays_of(void* values, void* low_precision = nullptr) const;
+
  private:
   comm::WireFormat wire_format(const BucketConfig& config, ops::Backend& backend);
   void note_final(int64_t end);
 
   Device& device_;
-  // A separate communicator, since buckets are summed concurrently with the layers' own
-  // collectives.
-  std::unique_ptr<comm::Communicator> communicator_;
+  const model::Parameters& parameters_;
   Buffer gradients_;
   std::unique_ptr<Conversion> to_wire_, from_wire_;  // null if gradients are sent in f32
   std::unique_ptr<comm::Bucketer> bucketer_;

@@ -9,6 +9,7 @@
 #include "trainer/base/machine.h"
 #include "trainer/config/device.h"
 #include "trainer/optimizer/optimizer.h"
+#include "trainer/optimizer/shard.h"
 
 namespace trireme::train {
 namespace {
@@ -84,7 +85,7 @@ size_t RankMemory::of(Cause cause) const {
 }
 
 RankMemory min_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
-                      DeviceKind kind) {
+                      DeviceKind kind, int ranks) {
   RankMemory memory{
       .parts = {}, .network = network_size(config, graph, batch), .is_lower_bound = true};
   const DType dtype = compute_dtype(config);
@@ -97,7 +98,8 @@ RankMemory min_memory(const Config& config, const model::Graph& graph, const Bat
       {"averages of the parameters",
        uses_ema(config.run.optimizer()) ? parameters * sizeof(float) : 0},
       {"gradients", trained},
-      {"optimizer state", arrays * trained},
+      {"optimizer state",
+       arrays * trained / static_cast<size_t>(shard_of(config.run, 0, ranks).count)},
       {"activations", static_cast<size_t>(memory.network.largest_output) * size_of(dtype),
        Cause::kActivations},
       batches_part(graph, batch, steps_in_flight(kind))};
@@ -105,7 +107,7 @@ RankMemory min_memory(const Config& config, const model::Graph& graph, const Bat
 }
 
 RankMemory planned_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
-                          DeviceKind kind, const model::Parameters& parameters,
+                          DeviceKind kind, int ranks, const model::Parameters& parameters,
                           const model::Program& program, int batches) {
   RankMemory memory{.parts = {}, .network = network_size(config, graph, batch)};
   // Each step in flight has a copy of the running statistics from before it.
@@ -120,7 +122,10 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
            ? parameters.array_bytes() + static_cast<size_t>(parameters.elements) * low
            : 0},
       {"gradients", parameters.trained_bytes()},
-      {"optimizer state", sizeof(ops::LossScale) + arrays * parameters.trained_bytes()},
+      {"optimizer state",
+       sizeof(ops::LossScale) +
+           arrays * sizeof(float) *
+               static_cast<size_t>(slot_elements(parameters, shard_of(config.run, 0, ranks)))},
       {"activations and workspaces", program.activation_bytes(), Cause::kActivations},
       batches_part(graph, batch, batches)};
   return without_empty(std::move(memory));

@@ -31,10 +31,10 @@ struct RankMemory {
 // Returns a lower bound computed from shapes alone. Throws ConfigError, with the location in the
 // configuration file, if the sizes exceed any possible memory.
 RankMemory min_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
-                      DeviceKind kind);
+                      DeviceKind kind, int ranks);
 // Returns the memory of a compiled network, with room for `batches` full batches.
 RankMemory planned_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
-                          DeviceKind kind, const model::Parameters& parameters,
+                          DeviceKind kind, int ranks, const model::Parameters& parameters,
                           const model::Program& program, int batches);
 
 // The memory available to the ranks that compute on a device.

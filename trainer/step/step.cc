@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "comm/control.h"
@@ -16,6 +17,7 @@
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/slot.h"
 #include "trainer/step/step_probe.h"
+#include "trainer/step/training_options.h"
 
 namespace trireme::train {
 
@@ -27,21 +29,27 @@ struct Step::State {
         seed(config.run.seed()),
         eager(config.run.train().eager()) {
     communicator = comm::create_device_communicator(world, device, transport_of(config));
+    bucket_communicator = communicator->split(0, communicator->rank());
+    shard = shard_of(config.run, world.rank(), world.size());
     comm::together(world, [&] {
       plan = plan_batch(config, world.size());
       compile(config, graph);
     });
     require_same_properties(world, layout_properties(parameters));
-    sync = std::make_unique<GradientSync>(config.run.buckets(), *communicator, backend, parameters,
-                                          *stream, static_cast<int>(slots.size()));
+    comm::together(world, [&] {
+      arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes(),
+                                            uses_ema(config.run.optimizer()),
+                                            shard.is_whole() ? nullptr : bucket_communicator.get());
+    });
+    sync = std::make_unique<GradientSync>(config.run.buckets(), *bucket_communicator, backend,
+                                          parameters, *stream, static_cast<int>(slots.size()),
+                                          /*scatter=*/!shard.is_whole());
     model = arrays->model(sync->gradients().data());
-    state = std::make_unique<StateArrays>(parameters, backend, model);
-    for (const Optimizer::StateArray& array : optimizer->state()) {
-      state->add_optimizer_array(parameters, array.name, array.values.data());
+    if (!shard.is_whole()) {
+      read_arrays = sync->arrays_of(model.parameters, model.low_precision);
+      wait_for_gathered = [this](int64_t begin) { sync->wait_for_gathered(begin); };
     }
-    if (void* averages = arrays->averages().data()) {
-      state->add_optimizer_array(parameters, kAveragePrefix, averages);
-    }
+    add_state_arrays();
     for (const auto& slot : slots) {
       slot->make_contexts(*program, model, arrays->activations().data());
     }
@@ -50,26 +58,42 @@ struct Step::State {
         communicator->ledger(), comm::subgroup(group, name_hash("step on the GPU"), group.ranks));
   }
 
+  // Gradients that ranks have sums of parts of are not among the tensors.
+  void add_state_arrays() {
+    model::ModelArrays shown = model;
+    if (!shard.is_whole()) shown.gradients = nullptr;
+    state = std::make_unique<StateArrays>(parameters, backend, shown);
+    for (const Optimizer::StateArray& array : optimizer->state()) {
+      if (shard.is_whole()) {
+        state->add_optimizer_array(parameters, array.name, array.values.data());
+      } else {
+        state->add_divided_array(parameters, array.name, array.values.data(), *communicator,
+                                 *stream);
+      }
+    }
+    if (void* averages = arrays->averages().data()) {
+      state->add_optimizer_array(parameters, kAveragePrefix, averages);
+    }
+  }
+
   void compile(const Config& config, const model::Graph& graph) {
     stream = device.create_stream(StreamKind::kCompute);
     copies = device.create_stream(StreamKind::kCopy);
-    model::CompileOptions options;
-    options.batch = plan.micro;
-    options.accumulate = plan.passes > 1;
-    options.dtype = compute_dtype(config);
+    const int ranks = communicator->size();
+    model::CompileOptions options = training_options(config, plan, ranks);
     options.collective = communicator->size() > 1 ? communicator.get() : nullptr;
     const int in_flight = steps_in_flight(device.kind());
     const MemoryBudget budget = memory_budget_of(device);
     const bool cpu = device.kind() == DeviceKind::kCpu;
     const int sharing = cpu ? communicator->placement().local_ranks : 1;
-    require_fits(config, min_memory(config, graph, plan, device.kind()), budget, sharing);
+    require_fits(config, min_memory(config, graph, plan, device.kind(), ranks), budget, sharing);
     program = model::Program::compile(graph, backend, options, parameters);
     require_fits(
-        config, planned_memory(config, graph, plan, device.kind(), parameters, *program, in_flight),
+        config,
+        planned_memory(config, graph, plan, device.kind(), ranks, parameters, *program, in_flight),
         budget, sharing);
-    optimizer = std::make_unique<Optimizer>(config.run, parameters, backend);
-    arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes(),
-                                          uses_ema(config.run.optimizer()));
+    optimizer = std::make_unique<Optimizer>(config.run, parameters, backend, shard,
+                                            shard.is_whole() ? nullptr : communicator.get());
     const SampleSize sample{graph.input.input.bytes(), graph.input.target.bytes(),
                             graph.input.labels_per_sample()};
     input_bytes = static_cast<size_t>(plan.capacity) * sample.input;
@@ -93,6 +117,7 @@ struct Step::State {
         "parameters", step,
         host_elements(device, arrays->parameters(), ops::kMetricCount, parameters.elements));
     ++launched;
+    updated = true;
     if (slot.staged()) slot.loaded->synchronize();  // the caller may reuse the batch
     if (launched - collected < std::ssize(slots)) return std::nullopt;
     return collect();
@@ -137,6 +162,7 @@ struct Step::State {
     slot.timer.restart();
     clear_gradients(slot);
     copy_array(device, slot.running_stats_before, arrays->running_stats(), *stream);
+    if (!shard.is_whole()) sync->gather(read_arrays);
     for (int64_t pass = 0; pass < slot.passes; ++pass) encode_pass(slot, pass);
     slot.timer.record(*stream);
     enter(comm::Phase::kCommunication, slot);
@@ -163,7 +189,8 @@ struct Step::State {
       enter(comm::Phase::kForward, slot);
       fault_point("forward", slot.step);
       optimizer->encode_loss_scaling(*stream, slot.state(pass));
-      context.forward(*stream);
+      context.forward(*stream, wait_for_gathered);
+      if (!shard.is_whole()) sync->wait_for_gathered(0);
     }
     slot.timer.record(*stream);
     const ProfileRange range("backward");
@@ -237,7 +264,20 @@ struct Step::State {
     return timeline;
   }
 
+  // Gathers all that other ranks have updated, which the forward pass reads only a part of.
+  void gather_parameters() {
+    if (shard.is_whole() || !std::exchange(updated, false)) return;
+    gather(sync->arrays_of(model.parameters));
+    if (model.low_precision) gather(read_arrays);
+    if (void* averages = arrays->averages().data()) gather(sync->arrays_of(averages));
+  }
+  void gather(std::span<const comm::Bucketer::Array> gathered) {
+    sync->gather(gathered);
+    sync->wait_for_gathered(0);
+  }
+
   std::optional<NotFinite> find_not_finite() {
+    gather_parameters();
     StepSlot& slot = slot_of(collected - 1);
     slot.load_header(*stream);  // loss scaling has changed the device's copy
     clear_gradients(slot);
@@ -259,6 +299,7 @@ struct Step::State {
   std::optional<StepResult> finish() {
     std::optional<StepResult> last;
     while (collected < launched) last = collect();
+    gather_parameters();
     stream->synchronize();  // other streams may read the restored running statistics
     return last;
   }
@@ -268,6 +309,10 @@ struct Step::State {
   uint64_t seed;
   bool eager;
   std::unique_ptr<comm::Communicator> communicator;  // over this device's memory
+  // A separate communicator, since buckets are summed concurrently with the layers' own
+  // collectives.
+  std::unique_ptr<comm::Communicator> bucket_communicator;
+  Shard shard;
   BatchPlan plan;
   size_t input_bytes = 0;  // of a batch
   model::Parameters parameters;
@@ -281,6 +326,10 @@ struct Step::State {
   std::unique_ptr<StateArrays> state;
   // Tells the ledger, for the watchdog, that the host waits for a step on the GPU.
   std::unique_ptr<comm::LedgerGroup> gpu_steps;
+  // With ZeRO, the arrays of the parameters that the network reads, by bucket.
+  std::vector<comm::Bucketer::Array> read_arrays;
+  std::function<void(int64_t)> wait_for_gathered;
+  bool updated = false;  // since parameters were gathered
   const std::function<void(int64_t)> no_callback;
   int64_t launched = 0;
   int64_t collected = 0;
@@ -309,6 +358,11 @@ std::optional<StepResult> Step::run(const data::Batch& batch, int64_t step, floa
 }
 
 std::optional<StepResult> Step::finish() { return state_->finish(); }
+
+void Step::gather_parameters() {
+  state_->gather_parameters();
+  state_->stream->synchronize();
+}
 
 void Step::profile(bool on) {
   State& s = *state_;

@@ -50,8 +50,11 @@ class Step {
   std::optional<StepResult> run(const data::Batch& batch, int64_t step, float learning_rate,
                                 bool stop_requested = false);
   // Blocks until all steps are done. Returns the result that run() has not returned yet, if any.
-  // Must be called before parameters are read.
+  // Must be called before parameters are read. Collective.
   std::optional<StepResult> finish();
+  // The part of finish() that receives the parameters that other ranks have updated (with ZeRO).
+  // Requires that all steps are done. Collective.
+  void gather_parameters();
 
   // Starts or ends profiling: the results of profiled steps have timelines. Must be called after
   // finish(). On a GPU profiled steps are queued eagerly instead of replayed from a recording.

@@ -1,0 +1,108 @@
+// Runs whose ranks divide the optimizer state among themselves (parallel.shard).
+#include "runs.h"
+#include "step_fixture.h"
+
+namespace trireme::train {
+namespace {
+
+// Several buckets, of which the number of ranks does not divide all.
+const std::vector<std::string> kSmallBuckets{
+    "buckets={first_bytes: 512 bytes: 2048 last_bytes: 512}", "checkpoint.every_steps=7",
+    "train.epochs=5"};
+const std::string kZero1 = "parallel.shard=OPTIMIZER";
+
+std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+class ZeroTest : public RunTest {
+ protected:
+  void run_both(const std::string& name, const std::vector<std::string>& assignments) {
+    const auto all = with(kSmallBuckets, assignments);
+    run(kOwnNorm, name + "-plain", all);
+    run(kOwnNorm, name + "-zero", with(all, {kZero1}));
+  }
+  void expect_same_training(const std::string& name, const std::vector<std::string>& assignments) {
+    SCOPED_TRACE(name);
+    run_both(name, assignments);
+    expect_same(name + "-plain", name + "-zero");
+  }
+  // If norms are summed over the parts of ranks, they are rounded differently.
+  void expect_similar_training(const std::string& name,
+                               const std::vector<std::string>& assignments) {
+    SCOPED_TRACE(name);
+    run_both(name, assignments);
+    expect_same_losses(name + "-plain", name + "-zero", 20, 1e-6);
+  }
+
+  // CPU ranks of one host sum in the same order in all-reduce and reduce-scatter; NCCL may not.
+  void expect_same(const std::string& a, const std::string& b) {
+    if (GetParam() != "cpu") return expect_same_losses(a, b, 20, 1e-6);
+    EXPECT_EQ(losses(a).size(), 20u);
+    EXPECT_EQ(losses(a), losses(b));
+    for (const char* part : {"model.safetensors", "optimizer.safetensors"}) {
+      EXPECT_TRUE(file(checkpoint(a, 20) / part) == file(checkpoint(b, 20) / part)) << part;
+    }
+    EXPECT_EQ(events(a, "eval").back()["eval_loss"], events(b, "eval").back()["eval_loss"]);
+  }
+};
+
+TEST_P(ZeroTest, EveryOptimizerTrainsAsWithoutIt) {
+  expect_same_training("momentum", {"optimizer={sgd {momentum: 0.9} weight_decay: 1e-3}"});
+  expect_same_training("adamw", {"optimizer={adamw {} weight_decay: 0.01 ema {decay: 0.9}}"});
+  expect_same_training("groups",
+                       {"optimizer={lion {} weight_decay: 0.01 group {parameters: '.*[.]bias' "
+                        "learning_rate_scale: 2}}"});
+  expect_similar_training("lamb", {"optimizer={lamb {} weight_decay: 0.01}"});
+}
+
+TEST_P(ZeroTest, WorksWithEveryWayToTrain) {
+  expect_same_training("accumulated", {"batch.micro=5"});
+  expect_same_training("frozen", {"model.freeze='conv2d_0[.].*'"});
+  expect_same_training("summed-in-BF16", {"buckets.precision=BF16"});
+  if (GetParam() == "cuda" || ops::cpu_computes_in(DType::kBF16)) {
+    expect_same_training("in-BF16", {"train.precision=BF16"});
+  }
+  if (GetParam() == "cuda") expect_same_training("in-FP16", {"train.precision=FP16"});
+  expect_similar_training("clipped", {"train.clip_norm=0.1"});
+}
+
+TEST_P(ZeroTest, ResumesInAnyLayout) {
+  run(kOwnNorm, "straight", kSmallBuckets);
+  const auto layouts = std::vector<std::pair<std::string, std::string>>{
+      {"parallel.shard=NONE", kZero1}, {kZero1, "parallel.shard=NONE"}, {kZero1, kZero1}};
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const std::string name = "resumed" + std::to_string(i);
+    run(kOwnNorm, name, with(kSmallBuckets, {layouts[i].first, "train.max_steps=10"}));
+    if (world_->rank() == 0) fs::remove_all(checkpoint(name, 10));
+    run(kOwnNorm, name, with(kSmallBuckets, {layouts[i].second}));
+    expect_same("straight", name);
+  }
+}
+
+TEST_P(ZeroTest, ResumesARunOfOneRank) {
+  run_alone(kSyncNorm, "alone", kSmallBuckets);
+  run_alone(kSyncNorm, "resumed", with(kSmallBuckets, {kZero1, "train.max_steps=7"}));
+  run(kSyncNorm, "resumed", with(kSmallBuckets, {kZero1}));
+  expect_same_losses("alone", "resumed", 20);
+}
+
+TEST_P(ZeroTest, OptimizerStateIsDividedAmongRanks) {
+  const std::vector<std::string> assignments{"train.device=" + GetParam(), "optimizer={adam {}}"};
+  StepFixture plain(*world_, kStepConfig, assignments);
+  StepFixture zero(*world_, kStepConfig, with(assignments, {kZero1}));
+  const auto ranks = static_cast<size_t>(world_->size());
+  const size_t padding = 2 * ranks * 32 * sizeof(float) * zero.step().buckets().size();
+  EXPECT_NEAR(static_cast<double>(zero.step().memory_bytes().optimizer),
+              static_cast<double>(plain.step().memory_bytes().optimizer / ranks),
+              static_cast<double>(padding));
+  EXPECT_TRUE(zero.step().state().has_divided());
+}
+
+TRIREME_ON_ALL_DEVICES(ZeroTest);
+
+}  // namespace
+}  // namespace trireme::train
+
+int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }
