@@ -1,7 +1,6 @@
 #include "tests/faults/faults.h"
 
 #include <chrono>
-#include <cstdlib>
 #include <sstream>
 #include <thread>
 
@@ -33,9 +32,6 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
 std::vector<std::string> FaultTest::train(const std::vector<std::string>& more) const {
   std::vector<std::string> arguments = {"train", config_, "--run-dir", run_dir().string()};
   arguments.insert(arguments.end(), more.begin(), more.end());
-  if (const char* assignment = std::getenv("TRIREME_FAULTS_SET")) {
-    arguments.insert(arguments.end(), {"--set", assignment});
-  }
   return arguments;
 }
 

@@ -32,8 +32,6 @@ class FaultTest : public ::testing::Test {
   void SetUp() override { config_ = scratch_.write("run.txtpb", kEndlessRun); }
 
   std::filesystem::path run_dir() const { return scratch_ / "run"; }
-  // The arguments of the run. With TRIREME_FAULTS_SET=FIELD=VALUE in the environment, all runs have
-  // this setting: all faults can be tried with it.
   std::vector<std::string> train(const std::vector<std::string>& more = {}) const;
   // Runs until the faults have ended the run. See inject.cc for the syntax of `faults`.
   Outcome broken(const std::string& faults, int ranks, const std::vector<std::string>& more = {});
