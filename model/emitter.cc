@@ -279,8 +279,29 @@ ValueId Emitter::new_value(DType dtype, const Shape& shape, Layout layout) {
 
 ValueId Emitter::new_value_like(ValueId value) { return add_value({.spec = spec(value)}); }
 
-ValueId Emitter::new_cache(const Shape& shape) {
-  const ValueId cache = add_port(Port::kCache, {parameters_.dtype, shape, Layout::row_major()});
+ValueId Emitter::sequence_lengths(int32_t padding) {
+  const auto [found, added] = sequence_lengths_.try_emplace(padding, kNoValue);
+  if (added) {
+    found->second = new_value(DType::kI32, {batch()}, Layout::row_major());
+    emit(ops::SequenceLengths{padding}, {input_, found->second});
+  }
+  return found->second;
+}
+
+ValueId Emitter::document_starts(int32_t end) {
+  const auto [found, added] = document_starts_.try_emplace(end, kNoValue);
+  if (added) {
+    const ValueId cache = starts_ == kNoValue
+                              ? kNoValue
+                              : new_cache(DType::kI32, {batch(), graph_.input.input.shape[0]});
+    found->second = new_value(DType::kI32, spec(input_).shape, Layout::row_major());
+    emit(ops::DocumentStarts{end}, {input_, starts_, cache, found->second});
+  }
+  return found->second;
+}
+
+ValueId Emitter::new_cache(DType dtype, const Shape& shape) {
+  const ValueId cache = add_port(Port::kCache, {dtype, shape, Layout::row_major()});
   values_[static_cast<size_t>(cache)].offset = cache_bytes_;
   cache_bytes_ += device_aligned(spec(cache).bytes());
   return cache;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -102,7 +103,11 @@ class Emitter {
   // program reads whole sequences.
   ValueId starts() const { return starts_; }
   // Returns row-major memory that keeps its contents between the passes over the parts.
-  ValueId new_cache(const Shape& shape);
+  ValueId new_cache(const Shape& shape) { return new_cache(parameters_.dtype, shape); }
+  // Return values computed from the tokens that the network reads, see ops/key_ranges.h. All layers
+  // share them.
+  ValueId sequence_lengths(int32_t padding);
+  ValueId document_starts(int32_t end);
 
   ValueId state() const { return state_; }
   ValueId target() const { return target_; }
@@ -150,6 +155,7 @@ class Emitter {
   ValueId gradient_array(int i);
   ValueId add_value(Value value);
   ValueId add_port(Port port, const TensorSpec& spec);
+  ValueId new_cache(DType dtype, const Shape& shape);
   // Returns the shape with the batch as first dimension, and the part in place of the sequence.
   Shape with_batch(const Shape& shape) const;
   void push(const ops::Op& op, std::vector<ValueId> args, std::unique_ptr<ops::OpPlan> plan);
@@ -184,6 +190,8 @@ class Emitter {
   ValueId state_ = kNoValue;
   ValueId metrics_ = kNoValue;
   ValueId starts_ = kNoValue;
+  std::map<int32_t, ValueId> sequence_lengths_;  // by the padding token
+  std::map<int32_t, ValueId> document_starts_;   // by the token that ends a document
   std::optional<ops::SoftmaxCrossEntropy> chunked_loss_;
   int storages_ = 0;
   int current_ = -1;

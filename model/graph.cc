@@ -76,6 +76,27 @@ void check_tokens(const Node& node, const ModelInput& input) {
   }
 }
 
+// Throws Error unless the tokens that the layer's fields name are in the vocabulary, and there is
+// one for each of its rows.
+void check_token_fields(const Node& node, const ModelInput& input) {
+  for (const auto& [name, token] : node.layer->token_fields()) {
+    if (!token) continue;
+    const Shape& shape = input.input.shape;
+    if (input.input.dtype != DType::kI32) {
+      throw Error(fmt::format("{}: requires a network that reads tokens, but the samples are {}",
+                              name, input.input.to_string()));
+    }
+    if (node.signature.output[0] != shape[0]) {
+      throw Error(fmt::format("{}: requires one row for each of the {} tokens, but there are {}",
+                              name, shape[0], node.signature.output[0]));
+    }
+    if (*token < 0 || *token >= input.classes) {
+      throw Error(fmt::format("{}: {} is not in the vocabulary of the data, [0, {})", name, *token,
+                              input.classes));
+    }
+  }
+}
+
 Node make_node(const LayerConfig& config, int place, const Names& names, const Graph& graph) {
   Node node;
   node.name = config.name();
@@ -96,6 +117,7 @@ Node make_node(const LayerConfig& config, int place, const Names& names, const G
     check_tokens(node, graph.input);
     node.signature = node.layer->infer(shapes);
     check_tied(node, names, graph);
+    check_token_fields(node, graph.input);
     for (const auto& parameter : node.signature.parameters) {
       require_size(parameter.name, parameter.shape);
     }

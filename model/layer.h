@@ -61,6 +61,13 @@ class Layer {
 
   // Returns whether the layer reads tokens, i32 [T], the input of networks for text.
   virtual bool reads_tokens() const { return false; }
+  // A field of the layer that names a token. Row t of the layer's input belongs to token t of the
+  // network's input.
+  struct TokenField {
+    std::string_view name;  // e.g. "attention.padding_token"
+    std::optional<int32_t> token;
+  };
+  virtual std::vector<TokenField> token_fields() const { return {}; }
 
   // Emits the operations that compute the output, and returns it.
   virtual ValueId forward(Emitter& emit) const = 0;

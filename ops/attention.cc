@@ -5,13 +5,15 @@
 namespace trireme::ops {
 namespace {
 
-void check_attention(const Checker& c, const AttentionShape& shape, int qkv, int lengths, int y,
-                     int saved) {
+void check_attention(const Checker& c, const AttentionShape& shape, int qkv, int lengths,
+                     int first_keys, int y, int saved) {
   const int64_t dim = shape.head_dim(c, qkv);
   const Shape& x = c.shape(qkv);
   c.is(y, {x[0], x[1], shape.heads * dim});
   c.is(saved, {x[0], shape.heads, x[1]});
   c.is_i32(lengths, {x[0]});
+  c.is_i32(first_keys, {x[0], x[1]});
+  if (c.present(first_keys) && !shape.causal) c.refuse("first keys require causal attention");
 }
 
 // Of one T x D by D x T product for each sample and head; half of the scores are masked if causal.
@@ -43,10 +45,11 @@ int64_t AttentionShape::head_dim(const Checker& c, int qkv) const {
 const OpInfo AttentionForward::kInfo{.name = "attention_forward",
                                      .args = {{"qkv", Use::kIn},
                                               {"lengths", Use::kIn, kOptional},
+                                              {"first keys", Use::kIn, kOptional},
                                               {"y", Use::kOut},
                                               {"saved", Use::kOut, kOptional}}};
 void AttentionForward::check(const Checker& c) const {
-  check_attention(c, shape, kQkv, kLengths, kY, kSaved);
+  check_attention(c, shape, kQkv, kLengths, kFirstKeys, kY, kSaved);
 }
 double AttentionForward::flops(Specs specs) const {
   return 2 * product_flops(shape, specs[kQkv].shape);
@@ -55,12 +58,13 @@ double AttentionForward::flops(Specs specs) const {
 const OpInfo AttentionBackward::kInfo{.name = "attention_backward",
                                       .args = {{"qkv", Use::kIn},
                                                {"lengths", Use::kIn, kOptional},
+                                               {"first keys", Use::kIn, kOptional},
                                                {"y", Use::kIn},
                                                {"saved", Use::kIn},
                                                {"dy", Use::kIn},
                                                {"dqkv", Use::kOut}}};
 void AttentionBackward::check(const Checker& c) const {
-  check_attention(c, shape, kQkv, kLengths, kY, kSaved);
+  check_attention(c, shape, kQkv, kLengths, kFirstKeys, kY, kSaved);
   c.is(kDy, c.shape(kY));
   c.is(kDqkv, c.shape(kQkv));
 }

@@ -5,8 +5,9 @@
 // then the values of all kv_heads; head h reads keys and values of kv head h * kv_heads / heads.
 // For each sample and head:
 //   y = softmax(scale * q k^T + mask) v
-// The mask keeps key j for query i if j < lengths[sample] and, if causal, j <= i. Queries at or
-// beyond the length of their sample give 0. y [B, T, heads * D]. The T x T scores are never stored.
+// The mask keeps key j for query i if first_keys[sample, i] <= j < lengths[sample] and, if causal,
+// j <= i. Queries at or beyond the length of their sample give 0. y [B, T, heads * D]. The T x T
+// scores are never stored.
 #pragma once
 
 #include <cstdint>
@@ -25,20 +26,22 @@ struct AttentionShape {
   int64_t head_dim(const Checker& c, int qkv) const;
 };
 
-// kLengths i32 [B], from 0 to T, is optional: without it, all samples have T rows. kSaved
-// [B, heads, T], the log-sum-exp of the masked scores of each query, is absent in inference.
+// kLengths i32 [B], from 0 to T, is optional: without it, all samples have T rows. kFirstKeys
+// i32 [B, T] is optional and requires `causal`: first_keys[sample, i] is from 0 to i and does not
+// decrease with i; without it, all are 0. kSaved [B, heads, T], the log-sum-exp of the masked
+// scores of each query, is absent in inference.
 struct AttentionForward {
-  enum Arg { kQkv, kLengths, kY, kSaved, kArgs };
+  enum Arg { kQkv, kLengths, kFirstKeys, kY, kSaved, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
-  double flops(Specs specs) const;
+  double flops(Specs specs) const;  // as if neither lengths nor first keys were given
 
   AttentionShape shape = {};
 };
 
 // Computes dqkv from dy. kY and kSaved are those of the forward pass.
 struct AttentionBackward {
-  enum Arg { kQkv, kLengths, kY, kSaved, kDy, kDqkv, kArgs };
+  enum Arg { kQkv, kLengths, kFirstKeys, kY, kSaved, kDy, kDqkv, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
   double flops(Specs specs) const;

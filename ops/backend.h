@@ -18,6 +18,7 @@
 #include "ops/elementwise.h"
 #include "ops/embedding.h"
 #include "ops/group_norm.h"
+#include "ops/key_ranges.h"
 #include "ops/layer_norm.h"
 #include "ops/linear_cross_entropy.h"
 #include "ops/loss.h"

@@ -15,6 +15,10 @@ class Attention final : public Layer {
   explicit Attention(const AttentionConfig& config) : config_(config) {}
   std::string_view kind() const override { return "attention"; }
   bool is_causal() const override { return config_.causal(); }
+  std::vector<TokenField> token_fields() const override {
+    return {{"attention.padding_token", padding_token()},
+            {"attention.document_end", document_end()}};
+  }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
@@ -23,6 +27,9 @@ class Attention final : public Layer {
     if (kv_heads() < 1 || config_.heads() % kv_heads() != 0) {
       throw Error(fmt::format("attention.kv_heads: must divide the {} heads, got {}",
                               config_.heads(), kv_heads()));
+    }
+    if (document_end() && !config_.causal()) {
+      throw Error("attention.document_end: requires attention.causal");
     }
     const int64_t width = inputs[0][1], all = config_.heads() + 2 * kv_heads();
     if (width % all != 0) {
@@ -49,7 +56,9 @@ class Attention final : public Layer {
     if (emit.starts() != kNoValue) {
       const ValueId cache =
           emit.new_cache({emit.batch(), emit.sequence_length(), 2 * kv_heads() * head_dim(emit)});
-      emit.emit(ops::CachedAttention{shape(emit)}, {qkv, emit.starts(), cache, y});
+      // Padding needs no mask here: it is at the end, where no earlier token attends to it.
+      emit.emit(ops::CachedAttention{shape(emit)},
+                {qkv, emit.starts(), first_keys(emit), cache, y});
       return y;
     }
     ValueId saved = kNoValue;
@@ -60,7 +69,7 @@ class Attention final : public Layer {
       emit.save_for_backward(qkv);
       emit.save_for_backward(saved);
     }
-    emit.emit(ops::AttentionForward{shape(emit)}, {qkv, kNoValue, y, saved});
+    emit.emit(ops::AttentionForward{shape(emit)}, {qkv, lengths(emit), first_keys(emit), y, saved});
     return y;
   }
 
@@ -69,7 +78,8 @@ class Attention final : public Layer {
     const ValueId qkv = emit.saved(0);
     const ValueId dqkv = emit.new_value_like(qkv);
     emit.emit(ops::AttentionBackward{shape(emit)},
-              {qkv, kNoValue, emit.output(), emit.saved(1), emit.row_major(dy), dqkv});
+              {qkv, lengths(emit), first_keys(emit), emit.output(), emit.saved(1),
+               emit.row_major(dy), dqkv});
     const ValueId dx = rotated(emit, dqkv, /*inverse=*/true);
     emit.accumulate_gradient(0, emit.converted(dx, emit.spec(emit.input())));
   }
@@ -77,6 +87,19 @@ class Attention final : public Layer {
  private:
   int64_t kv_heads() const { return config_.has_kv_heads() ? config_.kv_heads() : config_.heads(); }
   int64_t head_dim(Emitter& emit) const { return emit.output_shape()[2] / config_.heads(); }
+
+  std::optional<int32_t> padding_token() const {
+    return config_.has_padding_token() ? std::optional(config_.padding_token()) : std::nullopt;
+  }
+  std::optional<int32_t> document_end() const {
+    return config_.has_document_end() ? std::optional(config_.document_end()) : std::nullopt;
+  }
+  ValueId lengths(Emitter& emit) const {
+    return padding_token() ? emit.sequence_lengths(*padding_token()) : kNoValue;
+  }
+  ValueId first_keys(Emitter& emit) const {
+    return document_end() ? emit.document_starts(*document_end()) : kNoValue;
+  }
 
   ops::AttentionShape shape(Emitter& emit) const {
     return {.heads = config_.heads(),

@@ -107,6 +107,7 @@ NetworkConfig Gpt2::operator()(const std::string& name, const ZooConfig& options
     AttentionConfig& attention = *net.layer(block + "attn").mutable_attention();
     attention.set_heads(chosen.heads);
     attention.set_causal(true);
+    if (options.has_document_end()) attention.set_document_end(options.document_end());
     decoder.residual(block + "attn.c_proj", width, true, block + "attn", before);
     const std::string between = net.last();
     net.layer(block + "ln_2").mutable_layer_norm();
@@ -140,6 +141,7 @@ NetworkConfig Llama::operator()(const std::string& name, const ZooConfig& option
     attention.set_kv_heads(kv_heads);
     attention.set_causal(true);
     attention.mutable_rotary();
+    if (options.has_document_end()) attention.set_document_end(options.document_end());
     decoder.residual(block + "self_attn.o_proj", width, false, block + "self_attn", before);
     const std::string between = net.last();
     net.layer(block + "post_attention_layernorm").mutable_rms_norm();

@@ -104,11 +104,11 @@ NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input) {
     throw ConfigError("model.zoo.classes", "must be set, since the data has no classes");
   }
   const Entry& entry = find(options.name());
-  if (!entry.defaults.tokens &&
-      (options.has_blocks() || options.has_width() || options.has_heads())) {
+  if (!entry.defaults.tokens && (options.has_blocks() || options.has_width() ||
+                                 options.has_heads() || options.has_document_end())) {
     throw ConfigError("model.zoo",
-                      fmt::format("'{}' has no blocks, width and heads to choose; GPT-2 "
-                                  "and Llama have",
+                      fmt::format("'{}' has no blocks, width, heads and document_end to choose; "
+                                  "GPT-2 and Llama have",
                                   options.name()));
   }
   return entry.build(entry.name, options, input);

@@ -1,6 +1,6 @@
 // Attention as matrix products of oneDNN: a block of queries by the keys that it may see at a time,
 // so that memory grows with T, not with its square. Products see whole multiples of a step of keys,
-// of which there are few sizes; what lies beyond the mask is 0.
+// of which there are few sizes; what lies outside of the mask is 0.
 #include "ops/attention.h"
 
 #include <omp.h>
@@ -28,7 +28,26 @@ namespace {
 using dnnl::memory;
 
 constexpr int64_t kQueryBlock = 64;
-constexpr int64_t kKeySteps = 8;  // sizes of products along the keys, at most
+constexpr int64_t kKeySteps = 8;  // steps of keys in a sample, at most
+
+struct Keys {
+  int64_t begin, count;
+};
+
+// What the queries of a sample may see.
+struct Mask {
+  int64_t valid;              // length of the sample
+  const int32_t* first_keys;  // of its queries; null: all are 0
+  bool causal;
+
+  int64_t first_key(int64_t query) const { return first_keys ? first_keys[query] : 0; }
+  // Returns the keys that the query sees. If there are none, they begin at `none`.
+  Keys keys(int64_t query, int64_t none) const {
+    if (query >= valid) return {none, 0};
+    const int64_t begin = first_key(query);
+    return {begin, (causal ? std::min(query + 1, valid) : valid) - begin};
+  }
+};
 
 struct Geometry {
   AttentionShape shape;
@@ -46,11 +65,19 @@ struct Geometry {
     const int64_t step = (length + kKeySteps - 1) / kKeySteps;
     return (step + kQueryBlock - 1) / kQueryBlock * kQueryBlock;
   }
-  // Keys that any of the queries first, ..., first + count - 1 may see, in whole steps.
-  int64_t keys(int64_t first, int64_t count) const {
-    if (!shape.causal) return length;
-    const int64_t step = key_step();
-    return std::min(length, (first + count + step - 1) / step * step);
+  Mask mask(Args args, int lengths, int first_keys, int64_t sample) const {
+    const auto* of_samples = pointer<const int32_t>(args, lengths);
+    const auto* of_queries = pointer<const int32_t>(args, first_keys);
+    return {of_samples ? of_samples[sample] : length,
+            of_queries ? of_queries + sample * length : nullptr, shape.causal};
+  }
+  // Returns at least one step of keys: those that any of the queries first, ..., first + count - 1
+  // may see, in whole steps.
+  Keys keys(int64_t first, int64_t count, const Mask& mask) const {
+    const int64_t step = key_step(), begin = mask.first_key(first) / step * step;
+    const int64_t end = std::min(shape.causal ? first + count : length, mask.valid);
+    const int64_t steps = std::max<int64_t>(1, (end - begin + step - 1) / step);
+    return {begin, std::min(length - begin, steps * step)};
   }
   int64_t heads_per_kv() const { return shape.heads / shape.kv_heads; }
   int64_t q_column(int64_t head) const { return head * dim; }
@@ -79,17 +106,26 @@ struct BackwardProducts {
 template <class Products>
 using BySize = std::map<std::pair<int64_t, int64_t>, Products>;
 
-// Makes the products of every size that occurs, and finds the scratch memory of the largest.
+// Makes the products of every size that may occur, and finds the scratch memory of the largest.
 template <class Products, class Make>
-std::pair<BySize<Products>, size_t> make_products(const Geometry& g, Make make) {
+std::pair<BySize<Products>, size_t> make_products(const Geometry& g, bool has_lengths,
+                                                  bool has_first_keys, Make make) {
   BySize<Products> all;
   size_t scratch = 0;
+  const auto add = [&](int64_t queries, int64_t keys) {
+    if (all.contains({queries, keys})) return;
+    const auto made = all.emplace(std::pair{queries, keys}, make(queries, keys)).first;
+    scratch = std::max(scratch, made->second.scratch_bytes());
+  };
+  const int64_t step = g.key_step();
   for (int64_t first = 0; first < g.length; first += kQueryBlock) {
     const int64_t queries = std::min(kQueryBlock, g.length - first);
-    const std::pair size{queries, g.keys(first, queries)};
-    if (all.contains(size)) continue;
-    const auto made = all.emplace(size, make(size.first, size.second)).first;
-    scratch = std::max(scratch, made->second.scratch_bytes());
+    const int64_t all_keys = g.keys(first, queries, {g.length, nullptr, g.shape.causal}).count;
+    add(queries, all_keys);
+    for (int64_t keys = step; has_lengths && keys < all_keys; keys += step) add(queries, keys);
+    for (int64_t begin = step; has_first_keys && begin < all_keys; begin += step) {
+      add(queries, all_keys - begin);
+    }
   }
   return {std::move(all), scratch};
 }
@@ -157,8 +193,9 @@ Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs giv
   using Op = AttentionForward;
   const Geometry g(op.shape, given[Op::kQkv].shape);
   const Matrix x{type_of<T>(), g.row, 1}, y{type_of<T>(), g.y_row, 1};
-  auto [products, product_bytes] =
-      make_products<ForwardProducts>(g, [&](int64_t queries, int64_t keys) -> ForwardProducts {
+  auto [products, product_bytes] = make_products<ForwardProducts>(
+      g, !is_absent(given[Op::kLengths]), !is_absent(given[Op::kFirstKeys]),
+      [&](int64_t queries, int64_t keys) -> ForwardProducts {
         const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
         return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false),
                 Product(engine, queries, g.dim, keys, p, x, y, false)};
@@ -167,30 +204,32 @@ Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs giv
   const Parts parts{scores * sizeof(float), scores * sizeof(T), product_bytes};
   const int64_t tasks = g.samples * g.shape.heads, threads = threads_for(tasks);
   const auto work = [=, products = std::move(products)](Args args, void* scratch) {
-    const auto* lengths = pointer<const int32_t>(args, Op::kLengths);
     auto* saved = pointer<float>(args, Op::kSaved);
     each_task(tasks, threads, [&](int64_t thread, int64_t task) {
       const int64_t sample = task / g.shape.heads, head = task % g.shape.heads;
       const int64_t kv = head / g.heads_per_kv();
       const T* rows = pointer<const T>(args, Op::kQkv) + sample * g.length * g.row;
       T* out = pointer<T>(args, Op::kY) + sample * g.length * g.y_row + head * g.dim;
-      const int64_t valid = lengths ? lengths[sample] : g.length;
+      const Mask mask = g.mask(args, Op::kLengths, Op::kFirstKeys, sample);
       auto* s = parts.at<float>(scratch, thread, 0);
       auto* p = parts.at<T>(scratch, thread, 1);
       auto* own = parts.at<void*>(scratch, thread, 2);
       for (int64_t first = 0; first < g.length; first += kQueryBlock) {
         const int64_t queries = std::min(kQueryBlock, g.length - first);
-        const int64_t keys = g.keys(first, queries);
-        const ForwardProducts& product = products.at({queries, keys});
-        product.scores.run(rows + first * g.row + g.q_column(head), rows + g.k_column(kv), s, own);
+        const Keys keys = g.keys(first, queries, mask);
+        const ForwardProducts& product = products.at({queries, keys.count});
+        const T* key_rows = rows + keys.begin * g.row;
+        product.scores.run(rows + first * g.row + g.q_column(head), key_rows + g.k_column(kv), s,
+                           own);
         for (int64_t i = 0; i < queries; ++i) {
-          const int64_t query = first + i;
-          const int64_t seen = g.shape.causal ? std::min(query + 1, valid) : valid;
-          const float log_sum_exp = softmax_row(s + i * keys, p + i * keys,
-                                                query < valid ? seen : 0, keys, g.shape.scale);
-          if (saved) saved[task * g.length + query] = log_sum_exp;
+          const Keys seen = mask.keys(first + i, keys.begin);
+          const int64_t before = seen.begin - keys.begin, at = i * keys.count + before;
+          std::fill_n(p + at - before, before, from_float<T>(0));
+          const float log_sum_exp =
+              softmax_row(s + at, p + at, seen.count, keys.count - before, g.shape.scale);
+          if (saved) saved[task * g.length + first + i] = log_sum_exp;
         }
-        product.values.run(p, rows + g.v_column(kv), out + first * g.y_row, own);
+        product.values.run(p, key_rows + g.v_column(kv), out + first * g.y_row, own);
       }
     });
   };
@@ -204,8 +243,9 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
   const Geometry g(op.shape, given[Op::kQkv].shape);
   const Matrix x{type_of<T>(), g.row, 1}, y{type_of<T>(), g.y_row, 1};
   const Matrix sum{memory::data_type::f32, g.dim, 1};
-  auto [products, product_bytes] =
-      make_products<BackwardProducts>(g, [&](int64_t queries, int64_t keys) -> BackwardProducts {
+  auto [products, product_bytes] = make_products<BackwardProducts>(
+      g, !is_absent(given[Op::kLengths]), !is_absent(given[Op::kFirstKeys]),
+      [&](int64_t queries, int64_t keys) -> BackwardProducts {
         const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
         return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false),
                 Product(engine, keys, g.dim, queries, p.transposed(), y, sum, true),
@@ -218,12 +258,11 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
   const Parts parts{scores * sizeof(float), scores * sizeof(T), sums, sums, product_bytes};
   const int64_t tasks = g.samples * g.shape.kv_heads, threads = threads_for(tasks);
   const auto work = [=, products = std::move(products)](Args args, void* scratch) {
-    const auto* lengths = pointer<const int32_t>(args, Op::kLengths);
     each_task(tasks, threads, [&](int64_t thread, int64_t task) {
       const int64_t sample = task / g.shape.kv_heads, kv = task % g.shape.kv_heads;
       const T* rows = pointer<const T>(args, Op::kQkv) + sample * g.length * g.row;
       T* gradients = pointer<T>(args, Op::kDqkv) + sample * g.length * g.row;
-      const int64_t valid = lengths ? lengths[sample] : g.length;
+      const Mask mask = g.mask(args, Op::kLengths, Op::kFirstKeys, sample);
       auto* s = parts.at<float>(scratch, thread, 0);
       auto* p = parts.at<T>(scratch, thread, 1);
       auto* dk = parts.at<float>(scratch, thread, 2);
@@ -239,26 +278,29 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
             pointer<const float>(args, Op::kSaved) + (sample * g.shape.heads + head) * g.length;
         for (int64_t first = 0; first < g.length; first += kQueryBlock) {
           const int64_t queries = std::min(kQueryBlock, g.length - first);
-          const int64_t keys = g.keys(first, queries);
-          const BackwardProducts& product = products.at({queries, keys});
+          const Keys keys = g.keys(first, queries, mask);
+          const BackwardProducts& product = products.at({queries, keys.count});
+          const T* key_rows = rows + keys.begin * g.row;
           const T* q = rows + first * g.row + g.q_column(head);
           const T* dy = dys + first * g.y_row;
-          product.scores.run(q, rows + g.k_column(kv), s, own);
+          product.scores.run(q, key_rows + g.k_column(kv), s, own);
           for (int64_t i = 0; i < queries; ++i) {
-            const int64_t query = first + i;
-            const int64_t seen = g.shape.causal ? std::min(query + 1, valid) : valid;
-            weights_row(s + i * keys, p + i * keys, query < valid ? seen : 0, keys, g.shape.scale,
-                        saved[query]);
+            const Keys seen = mask.keys(first + i, keys.begin);
+            const int64_t before = seen.begin - keys.begin, at = i * keys.count + before;
+            std::fill_n(p + at - before, before, from_float<T>(0));
+            weights_row(s + at, p + at, seen.count, keys.count - before, g.shape.scale,
+                        saved[first + i]);
           }
-          product.dvalues.run(p, dy, dv, own);
-          product.dweights.run(dy, rows + g.v_column(kv), s, own);
+          product.dvalues.run(p, dy, dv + keys.begin * g.dim, own);
+          product.dweights.run(dy, key_rows + g.v_column(kv), s, own);
           for (int64_t i = 0; i < queries; ++i) {
             const float delta = dot_row(dy + i * g.y_row, ys + (first + i) * g.y_row, g.dim);
-            score_gradient_row(s + i * keys, p + i * keys, keys, g.shape.scale, delta);
+            score_gradient_row(s + i * keys.count, p + i * keys.count, keys.count, g.shape.scale,
+                               delta);
           }
-          product.dqueries.run(p, rows + g.k_column(kv),
+          product.dqueries.run(p, key_rows + g.k_column(kv),
                                gradients + first * g.row + g.q_column(head), own);
-          product.dkeys.run(p, q, dk, own);
+          product.dkeys.run(p, q, dk + keys.begin * g.dim, own);
         }
       }
       for (int64_t t = 0; t < g.length; ++t) {

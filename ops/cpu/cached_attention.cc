@@ -56,11 +56,11 @@ void append(const Sizes& n, const T* qkv, const int32_t* starts, T* cache) {
   });
 }
 
-// Computes all rows of a head. `scores` has as many elements as the cache has positions, `sum` as
-// many as a head.
+// Computes all rows of a head. `first_keys` may be null. `scores` has as many elements as the cache
+// has positions, `sum` as many as a head.
 template <class T>
-void attend(const Sizes& n, float scale, int64_t head, int64_t start, const T* qkv, const T* cache,
-            float* scores, float* sum, T* y) {
+void attend(const Sizes& n, float scale, int64_t head, int64_t start, const int32_t* first_keys,
+            const T* qkv, const T* cache, float* scores, float* sum, T* y) {
   const T* keys = cache + head * n.kv_heads / n.heads * n.dim;
   const T* values = keys + n.kv_heads * n.dim;
   for (int64_t t = 0; t < n.length; ++t) {
@@ -69,10 +69,11 @@ void attend(const Sizes& n, float scale, int64_t head, int64_t start, const T* q
       std::fill_n(out, n.dim, from_float<T>(0));
       continue;
     }
-    const int64_t seen = start + t + 1;
-    scores_row(qkv + t * n.row + head * n.dim, keys, n.cache_row, seen, n.dim, scores);
+    const int64_t first = first_keys ? first_keys[t] : 0, seen = start + t + 1 - first;
+    scores_row(qkv + t * n.row + head * n.dim, keys + first * n.cache_row, n.cache_row, seen, n.dim,
+               scores);
     softmax_row(scores, scores, seen, seen, scale);
-    weighted_sum(scores, values, n.cache_row, seen, n.dim, sum);
+    weighted_sum(scores, values + first * n.cache_row, n.cache_row, seen, n.dim, sum);
     cast_row(sum, out, n.dim);
   }
 }
@@ -95,6 +96,7 @@ Plan plan(const CachedAttention& op, const EnginePtr&, Specs given) {
     const auto work = [=, scale = op.shape.scale](Args args, void* scratch) {
       const auto* rows = pointer<const T>(args, Op::kQkv);
       const auto* starts = pointer<const int32_t>(args, Op::kStarts);
+      const auto* first_keys = pointer<const int32_t>(args, Op::kFirstKeys);
       auto* cached = pointer<T>(args, Op::kCache);
       auto* y = pointer<T>(args, Op::kY);
       append(n, rows, starts, cached);
@@ -102,9 +104,10 @@ Plan plan(const CachedAttention& op, const EnginePtr&, Specs given) {
         for (int64_t task = begin; task < end; ++task) {
           const int64_t sample = task / n.heads;
           float* scores = static_cast<float*>(scratch) + task * scratch_of_task;
-          attend(n, scale, task % n.heads, starts[sample], rows + sample * n.length * n.row,
-                 cached + sample * n.positions * n.cache_row, scores, scores + n.positions,
-                 y + sample * n.length * n.heads * n.dim);
+          attend(n, scale, task % n.heads, starts[sample],
+                 first_keys ? first_keys + sample * n.length : nullptr,
+                 rows + sample * n.length * n.row, cached + sample * n.positions * n.cache_row,
+                 scores, scores + n.positions, y + sample * n.length * n.heads * n.dim);
         }
       });
     };

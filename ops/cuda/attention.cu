@@ -21,7 +21,8 @@ constexpr int kBlockRows = kWarps * kRowsPerWarp;
 constexpr int kTileRows = kWarpSize;
 
 struct Heads {
-  const int32_t* lengths;  // of the samples; null: all are `length`
+  const int32_t* lengths;     // of the samples; null: all are `length`
+  const int32_t* first_keys;  // of the queries [B, T]; null: all are 0
   int64_t length;
   int dim;
   int64_t heads, kv_heads;
@@ -32,6 +33,9 @@ struct Heads {
   __device__ int64_t y_row() const { return heads * dim; }
   __device__ int64_t kv_of(int64_t head) const { return head * kv_heads / heads; }
   __device__ int64_t valid(int64_t sample) const { return lengths ? lengths[sample] : length; }
+  __device__ int64_t first_key(int64_t sample, int64_t query) const {
+    return first_keys ? first_keys[sample * length + query] : 0;
+  }
   // Where the row of position 0 begins.
   __device__ int64_t q(int64_t sample, int64_t head) const {
     return sample * length * row() + head * dim;
@@ -46,8 +50,9 @@ struct Heads {
   __device__ int64_t saved(int64_t sample, int64_t head) const {
     return (sample * heads + head) * length;
   }
-  __device__ bool sees(int64_t query, int64_t key, int64_t valid) const {
-    return query < valid && key < valid && (!causal || key <= query);
+  __device__ bool sees(int64_t sample, int64_t query, int64_t key, int64_t valid) const {
+    return query < valid && key < valid && (!causal || key <= query) &&
+           key >= first_key(sample, query);
   }
 };
 
@@ -110,7 +115,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 #pragma unroll
   for (int r = 0; r < kRowsPerWarp; ++r) largest[r] = -infinity;
   const int64_t end = h.causal ? min(valid, begin + kBlockRows) : valid;
-  for (int64_t first = 0; first < end; first += kTileRows) {
+  for (int64_t first = h.first_key(sample, begin); first < end; first += kTileRows) {
     __syncthreads();
     keys.read(qkv + h.k(sample, kv), h.row(), first, end, h.dim);
     values.read(qkv + h.v(sample, kv), h.row(), first, end, h.dim);
@@ -118,7 +123,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 #pragma unroll
     for (int r = 0; r < kRowsPerWarp; ++r) {
       const int row = warp * kRowsPerWarp + r;
-      const bool seen = h.sees(begin + row, first + lane, valid);
+      const bool seen = h.sees(sample, begin + row, first + lane, valid);
       const float score = seen ? h.scale * dot(queries.row(row), keys.row(lane), h.dim) : -infinity;
       const float before = largest[r];
       largest[r] = Max()(before, warp_reduce(score, Max()));
@@ -188,7 +193,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   dys.read(dy + h.y(sample, head), h.y_row(), begin, h.length, h.dim);
   float sum[kRowsPerWarp][P] = {};
   const int64_t end = h.causal ? min(valid, begin + kBlockRows) : valid;
-  for (int64_t first = 0; first < end; first += kTileRows) {
+  for (int64_t first = h.first_key(sample, begin); first < end; first += kTileRows) {
     __syncthreads();
     keys.read(qkv + h.k(sample, kv), h.row(), first, end, h.dim);
     values.read(qkv + h.v(sample, kv), h.row(), first, end, h.dim);
@@ -196,7 +201,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 #pragma unroll
     for (int r = 0; r < kRowsPerWarp; ++r) {
       const int row = warp * kRowsPerWarp + r;
-      const bool seen = h.sees(begin + row, first + lane, valid);
+      const bool seen = h.sees(sample, begin + row, first + lane, valid);
       const int64_t at = h.saved(sample, head) + (seen ? begin + row : 0);
       weights[warp][lane] =
           weight_of(h, seen, dot(queries.row(row), keys.row(lane), h.dim), saved[at],
@@ -232,6 +237,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   float dk[kRowsPerWarp][P] = {}, dv[kRowsPerWarp][P] = {};
   for (int64_t head = kv * group; head < (kv + 1) * group; ++head) {
     for (int64_t first = h.causal ? begin : 0; first < valid; first += kTileRows) {
+      // The queries from here on see only later keys.
+      if (h.first_key(sample, first) >= begin + kBlockRows) break;
       __syncthreads();
       queries.read(qkv + h.q(sample, head), h.row(), first, valid, h.dim);
       dys.read(dy + h.y(sample, head), h.y_row(), first, valid, h.dim);
@@ -239,7 +246,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 #pragma unroll
       for (int r = 0; r < kRowsPerWarp; ++r) {
         const int row = warp * kRowsPerWarp + r;
-        const bool seen = h.sees(first + lane, begin + row, valid);
+        const bool seen = h.sees(sample, first + lane, begin + row, valid);
         const int64_t at = h.saved(sample, head) + (seen ? first + lane : 0);
         const Weight weight =
             weight_of(h, seen, dot(queries.row(lane), keys.row(row), h.dim), saved[at],
@@ -264,8 +271,8 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 
 Heads heads_of(const AttentionShape& shape, const Shape& qkv) {
   const int64_t dim = qkv[2] / (shape.heads + 2 * shape.kv_heads);
-  return {nullptr,        qkv[1],      static_cast<int>(dim), shape.heads,
-          shape.kv_heads, shape.scale, shape.causal};
+  return {nullptr,     nullptr,        qkv[1],      static_cast<int>(dim),
+          shape.heads, shape.kv_heads, shape.scale, shape.causal};
 }
 
 // Blocks of `rows` positions, for every head and sample.
@@ -287,6 +294,7 @@ Plan plan(const AttentionForward& op, const ContextPtr&, Specs given) {
         return function_op(in_row_major(given), [=](Stream& stream, Args args, void*) {
           Heads h = heads;
           h.lengths = pointer<int32_t>(args, Op::kLengths);
+          h.first_keys = pointer<int32_t>(args, Op::kFirstKeys);
           trireme::cuda::launch("attention_forward", attention_forward_kernel<T, P>,
                                 head_grid(qkv, h.heads, kBlockRows), stream,
                                 pointer<T>(args, Op::kQkv), h, pointer<T>(args, Op::kY),
@@ -305,6 +313,7 @@ Plan plan(const AttentionBackward& op, const ContextPtr&, Specs given) {
                          const auto work = [=](Stream& stream, Args args, void* scratch) {
                            Heads h = heads;
                            h.lengths = pointer<int32_t>(args, Op::kLengths);
+                           h.first_keys = pointer<int32_t>(args, Op::kFirstKeys);
                            const auto* x = pointer<T>(args, Op::kQkv);
                            const auto* dy = pointer<T>(args, Op::kDy);
                            const auto* saved = pointer<float>(args, Op::kSaved);

@@ -18,6 +18,7 @@ constexpr int kWarps = 4;
 
 struct CachedRows {
   const int32_t* starts;
+  const int32_t* first_keys;  // [B, T]; null: all are 0
   int64_t length, positions;  // of qkv, of the cache
   int64_t heads, kv_heads;
   int dim;
@@ -52,6 +53,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
   const float infinity = std::numeric_limits<float>::infinity();
   const int64_t position = n.starts[sample] + t;
   const int64_t seen = position < n.positions ? position + 1 : 0;
+  const int64_t first_key = n.first_keys ? n.first_keys[sample * n.length + t] : 0;
   const T* q = qkv + (sample * n.length + t) * n.row() + head * n.dim;
   for (int i = static_cast<int>(threadIdx.x); i < n.dim; i += kWarps * kWarpSize) {
     query[i] = to_float(q[i]);
@@ -61,7 +63,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
       cache + sample * n.positions * n.cache_row() + head * n.kv_heads / n.heads * n.dim;
   const T* values = keys + n.kv_heads * n.dim;
   float largest = -infinity, total = 0, sum[P] = {};
-  for (int64_t first = warp * kWarpSize; first < seen; first += kWarps * kWarpSize) {
+  for (int64_t first = first_key + warp * kWarpSize; first < seen; first += kWarps * kWarpSize) {
     float score = -infinity;
     if (first + lane < seen) {
       const T* key = keys + (first + lane) * n.cache_row();
@@ -117,6 +119,7 @@ Plan plan(const CachedAttention& op, const ContextPtr&, Specs given) {
   using Op = CachedAttention;
   const Shape &qkv = given[Op::kQkv].shape, &cache = given[Op::kCache].shape;
   const CachedRows sizes{.starts = nullptr,
+                         .first_keys = nullptr,
                          .length = qkv[1],
                          .positions = cache[1],
                          .heads = op.shape.heads,
@@ -138,6 +141,7 @@ Plan plan(const CachedAttention& op, const ContextPtr&, Specs given) {
         return function_op(in_row_major(given), [=](Stream& stream, Args args, void*) {
           CachedRows n = sizes;
           n.starts = pointer<int32_t>(args, Op::kStarts);
+          n.first_keys = pointer<int32_t>(args, Op::kFirstKeys);
           const auto* x = pointer<T>(args, Op::kQkv);
           auto* cached = pointer<T>(args, Op::kCache);
           trireme::cuda::launch("cached_attention", append, copies, stream, x, n, rows, cached);

@@ -150,6 +150,25 @@ TEST(Graph, OnlyEmbeddingsReadTokens) {
       {"reads [4], but a sample has 6 labels"});
 }
 
+TEST(Graph, ChecksTheTokensOfAttention) {
+  const auto error = [](const std::string& attention, const ModelInput& input) {
+    return build_error("layer { embedding { units: 3 } } layer { attention { heads: 1 " +
+                           attention + " } } layer { dense {} }" + kLoss,
+                       input);
+  };
+  expect_mentions(error("document_end: 3", token_input(6, 4)),
+                  {"'attention_1'", "attention.document_end", "attention.causal"});
+  expect_mentions(error("document_end: 4 causal: true", token_input(6, 4)),
+                  {"attention.document_end: 4", "not in the vocabulary", "[0, 4)"});
+  expect_mentions(error("padding_token: -1", token_input(6, 4)),
+                  {"attention.padding_token: -1", "not in the vocabulary"});
+  expect_mentions(build_error("layer { attention { heads: 1 padding_token: 0 } } layer { flatten "
+                              "{} } layer { dense {} }" +
+                                  kLoss,
+                              classified({4, 3}, 4)),
+                  {"attention.padding_token", "a network that reads tokens", "f32 [4, 3]"});
+}
+
 TEST(Graph, FusesLayers) {
   const Graph graph = build_graph(
       network(
@@ -232,6 +251,13 @@ TEST(Zoo, OptionsSetTheSizeOfDecoders) {
     config.mutable_zoo()->set_heads(heads);
     return size_of(build_graph(config, zoo_input("gpt-mini")), 1).parameters;
   };
+  ModelConfig documents = zoo("llama-mini");
+  documents.mutable_zoo()->set_document_end(64);
+  const NetworkConfig network = network_of(documents, zoo_input("llama-mini"));
+  for (const LayerConfig& layer : network.layer()) {
+    if (!layer.has_attention()) continue;
+    EXPECT_EQ(layer.attention().document_end(), 64);
+  }
   EXPECT_EQ(parameters("gpt-mini", 4), 65 * 48 + 256 * 48 + 2 * (12 * 48 * 48 + 13 * 48) + 2 * 48);
   EXPECT_EQ(parameters("llama-mini", 4),
             2 * 65 * 48 + 2 * (4 * 48 * 48 + 3 * 48 * 128 + 2 * 48) + 48);

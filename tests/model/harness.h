@@ -80,6 +80,8 @@ struct TestBatch {
     return float_targets_ ? std::as_bytes(std::span(numbers_)) : std::as_bytes(std::span(labels));
   }
 
+  void set_tokens(std::vector<int32_t> tokens) { tokens_ = std::move(tokens); }
+
   // Returns `count` of the batch's `rows` rows, which have labels.
   TestBatch part(size_t rows, size_t first, size_t count) const {
     TestBatch result = *this;

@@ -11,9 +11,9 @@ constexpr int64_t kRows = 3, kLength = 11, kVocabulary = 7;
 const char* const kNetworks[] = {
     R"(layer { embedding { units: 12 positions: LEARNED } }
        layer { layer_norm {} } layer { dense { units: 36 } }
-       layer { attention { heads: 3 causal: true } } layer { dropout { rate: 0.5 } }
+       layer { attention { heads: 3 causal: true document_end: 4 } } layer { dropout {} }
        layer { dense { units: 24 } } layer { gelu_tanh {} } layer { dense { units: 36 } }
-       layer { attention { heads: 3 causal: true } })",
+       layer { attention { heads: 3 causal: true document_end: 4 } })",
     R"(layer { embedding { units: 8 positions: SINUSOIDAL } } layer { rms_norm {} }
        layer { dense { units: 32 } }
        layer { attention { heads: 4 kv_heads: 2 causal: true rotary {} } }

@@ -140,10 +140,12 @@ const Case kCases[] = {
     {"llama",
      "layer { name: 'te' embedding { units: 8 vocab_size: 5 } } layer { rms_norm {} }"
      "layer { dense { units: 32 bias: false } }"
-     "layer { attention { heads: 4 kv_heads: 2 causal: true rotary { base: 100 } } }"
+     "layer { attention { heads: 4 kv_heads: 2 causal: true rotary { base: 100 } document_end: 1 } "
+     "}"
      "layer { name: 'o' dense { units: 8 } } layer { name: 'r' add {} input: 'te' input: 'o' }"
      "layer { rms_norm { epsilon: 1e-3 } } layer { dense { units: 20 } } layer { swiglu {} }"
-     "layer { dense { units: 9 } } layer { relu {} } layer { attention { heads: 1 } }",
+     "layer { dense { units: 9 } } layer { relu {} } layer { attention { heads: 1 padding_token: 2 "
+     "} }",
      {6},
      3,
      false,
@@ -484,6 +486,48 @@ TEST(Program, InferenceUsesRunningStatisticsAndNoDropout) {
   fast.state.step = 99;
   fast.run(batch);
   EXPECT_EQ(fast.metric(ops::kMetricLoss), loss);
+}
+
+// The second of two documents in a window gives what it gives in a window of its own.
+TEST(Program, DocumentsDoNotAffectEachOther) {
+  constexpr int64_t kFirst = 70, kSecond = 100, kVocabulary = 9;
+  const ModelConfig config = network(
+      "layer { name: 'e' embedding { units: 16 } } layer { rms_norm {} } layer { dense { units: 32 "
+      "} }"
+      "layer { attention { heads: 2 kv_heads: 1 causal: true rotary {} document_end: 0 } }"
+      "layer { dense { units: 16 } } layer { name: 's' add {} input: 'e' input: 'dense_4' }"
+      "layer { rms_norm {} } layer { dense { units: 32 } }"
+      "layer { attention { heads: 4 kv_heads: 2 causal: true document_end: 0 } }"
+      "layer { dense { units: 9 } } layer { softmax_cross_entropy {} }");
+  for (const TestTarget& target : targets()) {
+    SCOPED_TRACE(target.name);
+    const auto run = [&](int64_t length, std::vector<int32_t> tokens) {
+      const ModelInput input = token_input(length, kVocabulary);
+      auto net = std::make_unique<TestNetwork>(config, input, target, CompileOptions{.batch = 1});
+      TestBatch batch(input, 1, 1);
+      batch.labels = tokens;
+      std::fill_n(batch.labels.begin(), length - kSecond, kIgnoredLabel);
+      batch.set_tokens(std::move(tokens));
+      net->run(batch);
+      return net;
+    };
+    std::vector<int32_t> both, second;
+    for (int32_t t = 0; t < kFirst + kSecond; ++t) both.push_back(1 + t * t % (kVocabulary - 1));
+    both[kFirst - 1] = 0;
+    second.assign(both.begin() + kFirst, both.end());
+    const auto packed = run(kFirst + kSecond, both), alone = run(kSecond, second);
+    const double loss = alone->metric(ops::kMetricLoss);
+    EXPECT_GT(loss, 1);
+    EXPECT_NEAR(packed->metric(ops::kMetricLoss), loss, target.loss * loss);
+    for (const Parameter& parameter : alone->parameters.all) {
+      EXPECT_LT(relative_error(packed->gradient(parameter), alone->gradient(parameter)),
+                target.gradient)
+          << parameter.name;
+    }
+    const auto instructions = packed->program->instructions();
+    EXPECT_EQ(std::ranges::count(instructions, "document_starts", &InstructionReport::operation),
+              1);
+  }
 }
 
 TEST(Program, TrainingAndInferenceShareParameters) {

@@ -62,13 +62,22 @@ void add_layers(std::vector<Example>& all) {
                  {labels_of({1, 0, 1, 2}), some({4, 5}), some({3, 5}), unwritten({3, 5}),
                   unwritten({2, 5})}});
   const AttentionShape heads{.heads = 2, .kv_heads = 1, .causal = true};
+  const Tensor first_keys = stored<int32_t>(DType::kI32, {2, 3}, {0, 0, 2, 0, 1, 1});
   all.push_back({AttentionForward{heads},
-                 {some({2, 3, 8}), labels_of({2, 3}), unwritten({2, 3, 4}), unwritten({2, 2, 3})}});
+                 {some({2, 3, 8}), labels_of({2, 3}), first_keys, unwritten({2, 3, 4}),
+                  unwritten({2, 2, 3})}});
   all.push_back({AttentionBackward{heads},
-                 {some({2, 3, 8}), labels_of({2, 3}), some({2, 3, 4}), some({2, 2, 3}),
+                 {some({2, 3, 8}), labels_of({2, 3}), first_keys, some({2, 3, 4}), some({2, 2, 3}),
                   some({2, 3, 4}), unwritten({2, 3, 8})}});
-  all.push_back({CachedAttention{heads},
-                 {some({2, 3, 8}), labels_of({2, 0}), some({2, 5, 4}), unwritten({2, 3, 4})}});
+  all.push_back(
+      {CachedAttention{heads},
+       {some({2, 3, 8}), labels_of({2, 0}), first_keys, some({2, 5, 4}), unwritten({2, 3, 4})}});
+  const auto i32 = [](const Shape& shape) {
+    const auto count = static_cast<size_t>(shape.elements());
+    return stored(DType::kI32, shape, std::vector<int32_t>(count, 7));
+  };
+  all.push_back({SequenceLengths{2}, {i32({2, 3}), i32({2})}});
+  all.push_back({DocumentStarts{2}, {i32({2, 3}), labels_of({2, 0}), i32({2, 5}), i32({2, 3})}});
   all.push_back({Rotary{.length = 2, .heads = 1, .head_dim = 4},
                  {some({4, 5}), labels_of({1, 0}), unwritten({4, 5})}});
   all.push_back({SwigluForward{}, {some({2, 6}), unwritten({2, 3})}});

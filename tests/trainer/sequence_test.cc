@@ -28,12 +28,13 @@ optimizer { adamw { beta2: 0.99 } weight_decay: 0.1 }
 schedule { learning_rate: 0.01 cosine {} warmup { steps: 5 } }
 )";
 
+// Documents end with the token 0 (' ').
 const char* const kLlama = R"(
 model { network {
   layer { name: "te" embedding { units: 16 } }
   layer { rms_norm {} }
   layer { dense { units: 32 bias: false } }
-  layer { attention { heads: 2 kv_heads: 1 causal: true rotary {} } }
+  layer { attention { heads: 2 kv_heads: 1 causal: true rotary {} document_end: 0 } }
   layer { name: "out" dense { units: 16 bias: false } }
   layer { name: "sum" input: "te" input: "out" add {} }
   layer { rms_norm {} }

@@ -1,6 +1,6 @@
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <limits>
 
 #include "tests/ops/reference/plans.h"
 
@@ -10,8 +10,8 @@ namespace {
 // One sample and head: where its vectors lie and what its queries may see.
 class Head {
  public:
-  Head(const AttentionShape& shape, const Shape& qkv, const int32_t* lengths, int64_t sample,
-       int64_t head)
+  Head(const AttentionShape& shape, const Shape& qkv, const int32_t* lengths,
+       const int32_t* first_keys, int64_t sample, int64_t head)
       : length_(qkv[1]), row_(qkv[2]), causal_(shape.causal), scale_(double{shape.scale}) {
     dim_ = row_ / (shape.heads + 2 * shape.kv_heads);
     const int64_t kv = head * shape.kv_heads / shape.heads;
@@ -20,14 +20,15 @@ class Head {
     k_ = (shape.heads + kv) * dim_;
     v_ = (shape.heads + shape.kv_heads + kv) * dim_;
     valid_ = lengths ? lengths[sample] : length_;
+    first_keys_ = first_keys ? first_keys + sample * length_ : nullptr;
     y_row_ = shape.heads * dim_;
     y_ = sample * length_ * y_row_ + head * dim_;
   }
   int64_t dim() const { return dim_; }
   int64_t length() const { return length_; }
-  int64_t visible(int64_t query) const {
-    if (query >= valid_) return 0;
-    return causal_ ? std::min(query + 1, valid_) : valid_;
+  bool sees(int64_t query, int64_t key) const {
+    return query < valid_ && key < valid_ && (!causal_ || key <= query) &&
+           (!first_keys_ || key >= first_keys_[query]);
   }
   double scale() const { return scale_; }
   int64_t q(int64_t t) const { return first_ + t * row_ + q_; }
@@ -38,6 +39,7 @@ class Head {
  private:
   int64_t length_, row_, dim_ = 0, first_ = 0, q_ = 0, k_ = 0, v_ = 0, valid_ = 0, y_row_ = 0,
                          y_ = 0;
+  const int32_t* first_keys_ = nullptr;
   bool causal_;
   double scale_;
 };
@@ -48,19 +50,21 @@ double product(const double* a, const double* b, int64_t count) {
   return sum;
 }
 
-std::vector<double> scores(const Head& head, const double* qkv, int64_t query) {
-  std::vector<double> all;
-  for (int64_t j = 0; j < head.visible(query); ++j) {
-    all.push_back(head.scale() * product(qkv + head.q(query), qkv + head.k(j), head.dim()));
+// Calls f(key, score) for each key that the query sees.
+template <class F>
+void each_score(const Head& head, const double* qkv, int64_t query, F f) {
+  for (int64_t j = 0; j < head.length(); ++j) {
+    if (!head.sees(query, j)) continue;
+    f(j, head.scale() * product(qkv + head.q(query), qkv + head.k(j), head.dim()));
   }
-  return all;
 }
 
 template <class F>
-void each_head(const AttentionShape& shape, const Shape& qkv, const int32_t* lengths, F f) {
+void each_head(const AttentionShape& shape, const Shape& qkv, const int32_t* lengths,
+               const int32_t* first_keys, F f) {
   for (int64_t sample = 0; sample < qkv[0]; ++sample) {
     for (int64_t head = 0; head < shape.heads; ++head) {
-      f(Head(shape, qkv, lengths, sample, head), sample * shape.heads + head);
+      f(Head(shape, qkv, lengths, first_keys, sample, head), sample * shape.heads + head);
     }
   }
 }
@@ -72,21 +76,21 @@ Plan plan(const AttentionForward& op, Specs specs) {
   const Shape qkv = specs[O::kQkv].shape;
   return host_op(std::move(specs), [=](Args args, void*) {
     const auto* lengths = pointer<const int32_t>(args, O::kLengths);
-    each_head(op.shape, qkv, lengths, [&](const Head& head, int64_t index) {
+    const auto* first_keys = pointer<const int32_t>(args, O::kFirstKeys);
+    each_head(op.shape, qkv, lengths, first_keys, [&](const Head& head, int64_t index) {
       for (int64_t i = 0; i < head.length(); ++i) {
         double* y = out(args, O::kY) + head.y(i);
         std::fill_n(y, head.dim(), 0.0);
-        const std::vector<double> all = scores(head, in(args, O::kQkv), i);
-        double sum = 0;
-        const double largest = all.empty() ? 0 : *std::max_element(all.begin(), all.end());
-        for (double score : all) sum += std::exp(score - largest);
-        const double saved = all.empty() ? 0 : largest + std::log(sum);
+        const double* x = in(args, O::kQkv);
+        double sum = 0, largest = -std::numeric_limits<double>::infinity();
+        each_score(head, x, i, [&](int64_t, double s) { largest = std::max(largest, s); });
+        each_score(head, x, i, [&](int64_t, double s) { sum += std::exp(s - largest); });
+        const double saved = sum > 0 ? largest + std::log(sum) : 0;
         if (out(args, O::kSaved)) out(args, O::kSaved)[index * head.length() + i] = saved;
-        for (size_t j = 0; j < all.size(); ++j) {
-          const double p = std::exp(all[j] - saved);
-          const double* v = in(args, O::kQkv) + head.v(static_cast<int64_t>(j));
-          for (int64_t d = 0; d < head.dim(); ++d) y[d] += p * v[d];
-        }
+        each_score(head, x, i, [&](int64_t j, double s) {
+          const double p = std::exp(s - saved);
+          for (int64_t d = 0; d < head.dim(); ++d) y[d] += p * x[head.v(j) + d];
+        });
       }
     });
   });
@@ -100,21 +104,20 @@ Plan plan(const AttentionBackward& op, Specs specs) {
     double* dx = out(args, O::kDqkv);
     std::fill_n(dx, qkv.elements(), 0.0);
     const auto* lengths = pointer<const int32_t>(args, O::kLengths);
-    each_head(op.shape, qkv, lengths, [&](const Head& head, int64_t index) {
+    const auto* first_keys = pointer<const int32_t>(args, O::kFirstKeys);
+    each_head(op.shape, qkv, lengths, first_keys, [&](const Head& head, int64_t index) {
       for (int64_t i = 0; i < head.length(); ++i) {
         const double* dy = in(args, O::kDy) + head.y(i);
         const double delta = product(dy, in(args, O::kY) + head.y(i), head.dim());
-        const std::vector<double> all = scores(head, x, i);
-        for (size_t place = 0; place < all.size(); ++place) {
-          const auto j = static_cast<int64_t>(place);
-          const double p = std::exp(all[place] - in(args, O::kSaved)[index * head.length() + i]);
+        each_score(head, x, i, [&](int64_t j, double s) {
+          const double p = std::exp(s - in(args, O::kSaved)[index * head.length() + i]);
           const double ds = head.scale() * p * (product(dy, x + head.v(j), head.dim()) - delta);
           for (int64_t d = 0; d < head.dim(); ++d) {
             dx[head.v(j) + d] += p * dy[d];
             dx[head.q(i) + d] += ds * x[head.k(j) + d];
             dx[head.k(j) + d] += ds * x[head.q(i) + d];
           }
-        }
+        });
       }
     });
   });
