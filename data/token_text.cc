@@ -33,6 +33,12 @@ std::string text_of_name(const std::string& name) {
 
 }  // namespace
 
+bool TokenText::is_name(const std::string& name) {
+  const std::string text = text_of_name(name);
+  return text.size() == 1 ||
+         (!text.empty() && utf8_length(static_cast<uint8_t>(text[0])) == text.size());
+}
+
 TokenText::TokenText(const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     tokens_.emplace(text_of_name(name), static_cast<int32_t>(texts_.size()));

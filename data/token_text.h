@@ -1,4 +1,4 @@
-// Converts text to tokens and back, by the names that a text dataset gives its tokens.
+// Converts text to tokens and back, by the names of the tokens: each is a character or a byte.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,9 @@ namespace trireme::data {
 
 class TokenText {
  public:
-  // `names` are those of Dataset::class_names(): characters, or bytes.
+  // Returns whether this is the name of a character or a byte: "a", "\n", "U+0007", "0xff".
+  static bool is_name(const std::string& name);
+  // `names` are those of Dataset::class_names().
   explicit TokenText(const std::vector<std::string>& names);
 
   // Throws Error that names the first character that is not in the vocabulary.

@@ -250,8 +250,8 @@ void add_generate(ArgumentParser app, Command& chosen) {
   options->add_path(command);
   command
       .add_option("--prompt", options->prompts,
-                  "Text to continue; for runs on data.tokens, token ids separated by spaces. May "
-                  "be repeated")
+                  "Text to continue; for runs on data.tokens without a vocab_file, token ids "
+                  "separated by spaces. May be repeated")
       .one_value_each();
   command.add_option("--prompts", options->prompt_file, "File with one prompt per line");
   command.add_option("--max-tokens", options->max_tokens, "Tokens to generate for each prompt")

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <utility>
 
 #include "core/error.h"
 
@@ -159,6 +160,17 @@ File read_file(const std::string& path, OnDamage on_damage) {
     file.bytes = gunzip.take();
   }
   return file;
+}
+
+std::vector<std::string> read_lines(const std::string& path) {
+  std::vector<std::string> lines;
+  std::string line;
+  for (const uint8_t byte : read_file(path).bytes) {
+    if (byte == '\n') lines.push_back(std::exchange(line, {}));
+    if (byte != '\n' && byte != '\r') line += static_cast<char>(byte);
+  }
+  if (!line.empty()) lines.push_back(line);
+  return lines;
 }
 
 }  // namespace trireme::data

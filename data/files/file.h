@@ -31,5 +31,7 @@ enum class OnDamage { kThrow, kReadUpToDamage };
 // Reads a file, and decompresses it if it begins with the magic number of gzip. Throws DataError if
 // the file cannot be read.
 File read_file(const std::string& path, OnDamage on_damage = OnDamage::kThrow);
+// Returns the lines of a text file, which end with "\n" or "\r\n". Throws as read_file() does.
+std::vector<std::string> read_lines(const std::string& path);
 
 }  // namespace trireme::data

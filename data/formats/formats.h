@@ -17,6 +17,7 @@
 #include "data/data.pb.h"
 #include "data/dataset.h"
 #include "data/files/file.h"
+#include "data/formats/token_stream.h"
 #include "data/records.h"
 #include "data/samples.h"
 
@@ -48,6 +49,9 @@ std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part);
 std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part, uint64_t seed);
 // Reads the text into memory. Applies data.holdout itself.
 std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part, uint64_t seed);
+// The tokens of `tokens`, without data.holdout, and of `text`, with it.
+std::unique_ptr<TokenStream> open_token_files(const DataConfig& config, Part part);
+std::unique_ptr<TokenStream> open_text_stream(const DataConfig& config, Part part);
 
 // Synthetic samples, which are computed when they are read.
 SampleSpec synthetic_spec(const SyntheticConfig& config);

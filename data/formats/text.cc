@@ -280,7 +280,46 @@ std::vector<int64_t> known_windows(const Encoded& encoded, int64_t from,
   return known;
 }
 
+class TextStream final : public TokenStream {
+ public:
+  TextStream(Encoded encoded, Range range, BadRecords bad)
+      : encoded_(std::move(encoded)), range_(range), bad_(std::move(bad)) {}
+
+  int64_t size() const override { return range_.end - range_.begin; }
+  int64_t vocab_size() const override { return std::ssize(encoded_.names); }
+  std::vector<std::string> names() const override { return encoded_.names; }
+  std::string description() const override {
+    return fmt::format("text {}: {} characters with vocab_size {}{}", encoded_.text.path, size(),
+                       vocab_size(), skipped_note(bad_));
+  }
+  BadRecords bad_records() const override { return bad_; }
+  void read(int64_t begin, std::span<int32_t> tokens) const override {
+    std::copy_n(encoded_.tokens.begin() + range_.begin + begin, tokens.size(), tokens.begin());
+  }
+
+ private:
+  const Encoded encoded_;
+  const Range range_;
+  const BadRecords bad_;
+};
+
 }  // namespace
+
+std::unique_ptr<TokenStream> open_text_stream(const DataConfig& config, Part part) {
+  check_text(config, part);
+  BadRecordPolicy policy(bad_record_limit(config));
+  Encoded encoded = encode(config, part == Part::kEvaluation && !config.has_holdout(), policy);
+  policy.check(encoded.text.path);
+  const Range range = range_of(config, part, std::ssize(encoded.tokens));
+  if (range.begin == range.end) {
+    throw DataError(encoded.text.path, "has no characters for this part");
+  }
+  const auto unknown = std::ranges::find(encoded.tokens, kUnknown);
+  if (unknown != encoded.tokens.end()) {
+    throw unknown_character(encoded, unknown - encoded.tokens.begin());
+  }
+  return std::make_unique<TextStream>(std::move(encoded), range, policy.found());
+}
 
 std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part, uint64_t seed) {
   check_text(config, part);

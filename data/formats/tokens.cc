@@ -10,23 +10,15 @@
 
 #include "core/error.h"
 #include "core/vectorized.h"
+#include "data/files/file.h"
 #include "data/files/file_names.h"
 #include "data/files/mapped_file.h"
 #include "data/formats/formats.h"
 #include "data/formats/token_windows.h"
+#include "data/token_text.h"
 
 namespace trireme::data {
 namespace {
-
-constexpr size_t kHeaderBytes = 256 * sizeof(int32_t);
-
-// Headers of llm.c begin with the magic number, the version and the number of tokens.
-struct TokenHeader {
-  int32_t magic;
-  int32_t version;
-  size_t width;  // bytes per token
-};
-constexpr std::array kHeaders{TokenHeader{20240520, 1, 2}, TokenHeader{20240801, 7, 4}};
 
 template <class T>
 TRIREME_INLINE inline uint32_t largest_of(const T* tokens, size_t count) {
@@ -55,7 +47,7 @@ class TokenFile {
       : file_(path), length_(config.length()) {
     const TokensConfig::Kind kind = config.kind();
     const TokenHeader* header = kind == TokensConfig::AUTO ? find_header() : nullptr;
-    begin_ = header ? kHeaderBytes : 0;
+    begin_ = header ? kTokenHeaderBytes : 0;
     width_ = header ? header->width : (kind == TokensConfig::UINT32 ? 4 : 2);
     const size_t bytes = file_.bytes().size() - begin_;
     count_ = static_cast<int64_t>(bytes / width_);
@@ -79,6 +71,14 @@ class TokenFile {
   uint32_t at(int64_t place) const {
     return visit(place, [](const auto* token) { return uint32_t{*token}; });
   }
+  // Throws DataError that names the first of these tokens that is not in [0, vocab_size).
+  void check(int64_t begin, int64_t count, int64_t vocab_size) const {
+    if (largest(begin, count) < vocab_size) return;
+    int64_t place = begin;
+    while (at(place) < vocab_size) ++place;
+    throw DataError(fmt::format("{}: token {}", path(), place),
+                    fmt::format("{} is not in the vocabulary, [0, {})", at(place), vocab_size));
+  }
   void copy(int64_t begin, int64_t count, int32_t* to) const {
     visit(begin, [&](const auto* tokens) { copy_tokens(tokens, count, to); });
   }
@@ -91,11 +91,11 @@ class TokenFile {
   }
   const TokenHeader* find_header() const {
     if (file_.bytes().size() < sizeof(int32_t)) return nullptr;
-    const auto* header = std::ranges::find(kHeaders, word(0), &TokenHeader::magic);
-    if (header == kHeaders.end()) return nullptr;
-    if (file_.bytes().size() < kHeaderBytes) {
+    const auto* header = std::ranges::find(kTokenHeaders, word(0), &TokenHeader::magic);
+    if (header == kTokenHeaders.end()) return nullptr;
+    if (file_.bytes().size() < kTokenHeaderBytes) {
       throw DataError(path(), fmt::format("is {} bytes long; the llm.c header alone has {}",
-                                          file_.bytes().size(), kHeaderBytes));
+                                          file_.bytes().size(), kTokenHeaderBytes));
     }
     if (word(1) != header->version) {
       throw DataError(path(), fmt::format("has llm.c header version {}; only {} is supported",
@@ -182,7 +182,29 @@ int64_t count_vocabulary(const std::vector<TokenFile>& files) {
   return vocabulary;
 }
 
-int64_t find_vocabulary(const DataConfig& config, Part part, const std::vector<TokenFile>& files) {
+// Returns the names of the tokens, or nothing if there is no file of them.
+std::vector<std::string> read_names(const DataConfig& config) {
+  const TokensConfig& tokens = config.tokens();
+  if (!tokens.has_vocab_file()) return {};
+  const std::string path = find_file(config.root(), std::vector<std::string>{tokens.vocab_file()});
+  std::vector<std::string> names = read_lines(path);
+  if (tokens.has_vocab_size() && tokens.vocab_size() != std::ssize(names)) {
+    throw ConfigError(
+        "data.tokens.vocab_size",
+        fmt::format("is {}, but {} names {} tokens", tokens.vocab_size(), path, names.size()));
+  }
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (TokenText::is_name(names[i])) continue;
+    throw DataError(fmt::format("{}: line {}", path, i + 1),
+                    fmt::format("'{}' is not the name of a character or a byte", names[i]));
+  }
+  if (names.size() < 2) throw DataError(path, "names fewer than 2 tokens");
+  return names;
+}
+
+int64_t find_vocabulary(const DataConfig& config, Part part, const std::vector<TokenFile>& files,
+                        const std::vector<std::string>& names) {
+  if (!names.empty()) return checked_classes(std::ssize(names), "data.tokens.vocab_file");
   const TokensConfig& tokens = config.tokens();
   if (tokens.has_vocab_size()) {
     return checked_classes(tokens.vocab_size(), "data.tokens.vocab_size");
@@ -192,10 +214,34 @@ int64_t find_vocabulary(const DataConfig& config, Part part, const std::vector<T
   return count_vocabulary(open_files(config, Part::kTraining, policy));
 }
 
+// Returns the mean number of bytes that the tokens stand for; 0 if they have no names.
+double bytes_per_token(const std::vector<TokenFile>& files, const std::vector<std::string>& names) {
+  const TokenText text(names);
+  std::vector<int64_t> bytes;
+  for (int32_t i = 0; i < std::ssize(names); ++i) bytes.push_back(std::ssize(text.text_of(i)));
+  if (std::ranges::all_of(bytes, [](int64_t count) { return count == 1; })) {
+    return names.empty() ? 0 : 1;
+  }
+  int64_t sum = 0, tokens = 0;
+  for (const TokenFile& file : files) {
+    for (int64_t i = 0; i < file.count(); ++i) {
+      const uint32_t token = file.at(i);
+      sum += token < bytes.size() ? bytes[token] : 0;
+    }
+    tokens += file.count();
+  }
+  return static_cast<double>(sum) / static_cast<double>(tokens);
+}
+
 class Tokens final : public Dataset {
  public:
-  Tokens(std::vector<TokenFile> files, SampleSpec spec, uint64_t seed, BadRecords bad)
-      : files_(std::move(files)), spec_(std::move(spec)), seed_(seed), bad_(std::move(bad)) {
+  Tokens(std::vector<TokenFile> files, SampleSpec spec, std::vector<std::string> names,
+         uint64_t seed, BadRecords bad)
+      : files_(std::move(files)),
+        spec_(std::move(spec)),
+        names_(std::move(names)),
+        seed_(seed),
+        bad_(std::move(bad)) {
     for (const TokenFile& file : files_) {
       size_ += file.windows().size();
       ends_.push_back(size_);
@@ -209,9 +255,7 @@ class Tokens final : public Dataset {
     const auto [file, begin] = find(id.index, id.epoch);
     const auto length = static_cast<size_t>(spec_.input.shape[0]);
     const int64_t used = file.windows().inputs_at(begin);
-    if (file.largest(begin, used + 1) >= static_cast<uint32_t>(spec_.classes)) {
-      throw_invalid_token(file, begin);
-    }
+    file.check(begin, used + 1, spec_.classes);
     const std::span inputs(reinterpret_cast<int32_t*>(input), length);
     const std::span targets(reinterpret_cast<int32_t*>(target), length);
     file.copy(begin, used, inputs.data());
@@ -231,6 +275,7 @@ class Tokens final : public Dataset {
     return fmt::format("{}: token {}", file.path(), begin);
   }
   BadRecords bad_records() const override { return bad_; }
+  std::vector<std::string> class_names() const override { return names_; }
 
  private:
   struct Place {
@@ -243,21 +288,58 @@ class Tokens final : public Dataset {
     const TokenFile& file = files_.at(at);
     return {file, file.windows().begin(index - first, seed_, epoch)};
   }
-  [[noreturn]] void throw_invalid_token(const TokenFile& file, int64_t begin) const {
-    int64_t place = begin;
-    while (file.at(place) < static_cast<uint32_t>(spec_.classes)) ++place;
-    throw DataError(
-        fmt::format("{}: token {}", file.path(), place),
-        fmt::format("{} is not in the vocabulary, [0, {})", file.at(place), spec_.classes));
-  }
 
   const std::vector<TokenFile> files_;
   const SampleSpec spec_;
+  const std::vector<std::string> names_;
   const uint64_t seed_;
   const BadRecords bad_;
   std::vector<int64_t> ends_;  // number of samples in each file and all files before it
   int64_t size_ = 0;
   int64_t unused_ = 0;
+};
+
+class TokenFiles final : public TokenStream {
+ public:
+  TokenFiles(const DataConfig& config, Part part, std::vector<TokenFile> files, BadRecords bad)
+      : files_(std::move(files)),
+        names_(read_names(config)),
+        vocab_size_(find_vocabulary(config, part, files_, names_)),
+        bad_(std::move(bad)) {
+    for (const TokenFile& file : files_) ends_.push_back(size_ += file.count());
+    if (size_ == 0) throw DataError(files_[0].path(), "has no tokens");
+  }
+
+  int64_t size() const override { return size_; }
+  int64_t vocab_size() const override { return vocab_size_; }
+  std::vector<std::string> names() const override { return names_; }
+  std::string description() const override {
+    const std::string more =
+        files_.size() > 1 ? fmt::format(" and {} more", files_.size() - 1) : "";
+    return fmt::format("tokens {}{}: {} tokens with vocab_size {}{}", files_[0].path(), more, size_,
+                       vocab_size_, skipped_note(bad_));
+  }
+  BadRecords bad_records() const override { return bad_; }
+  void read(int64_t begin, std::span<int32_t> tokens) const override {
+    while (!tokens.empty()) {
+      const size_t at = std::ranges::upper_bound(ends_, begin) - ends_.begin();
+      const TokenFile& file = files_.at(at);
+      const int64_t place = begin - (ends_[at] - file.count());
+      const int64_t count = std::min(std::ssize(tokens), ends_[at] - begin);
+      file.check(place, count, vocab_size_);
+      file.copy(place, count, tokens.data());
+      tokens = tokens.subspan(static_cast<size_t>(count));
+      begin += count;
+    }
+  }
+
+ private:
+  const std::vector<TokenFile> files_;
+  const std::vector<std::string> names_;
+  const int64_t vocab_size_;
+  const BadRecords bad_;
+  std::vector<int64_t> ends_;  // number of tokens in each file and all files before it
+  int64_t size_ = 0;
 };
 
 }  // namespace
@@ -278,8 +360,20 @@ std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part, uint64
                                 files[0].count(), length));
   }
   policy.check_not_empty(source, samples);
-  SampleSpec spec = token_spec(length, find_vocabulary(config, part, files));
-  return std::make_unique<Tokens>(std::move(files), std::move(spec), seed, policy.found());
+  std::vector<std::string> names = read_names(config);
+  SampleSpec spec = token_spec(length, find_vocabulary(config, part, files, names));
+  spec.bytes_per_token = bytes_per_token(files, names);
+  return std::make_unique<Tokens>(std::move(files), std::move(spec), std::move(names), seed,
+                                  policy.found());
+}
+
+std::unique_ptr<TokenStream> open_token_files(const DataConfig& config, Part part) {
+  check_tokens(config, part);
+  checked_length(config.tokens().length(), "data.tokens.length");
+  BadRecordPolicy policy(bad_record_limit(config));
+  std::vector<TokenFile> files = open_files(config, part, policy);
+  policy.check(files[0].path());
+  return std::make_unique<TokenFiles>(config, part, std::move(files), policy.found());
 }
 
 }  // namespace trireme::data

@@ -203,14 +203,7 @@ void check_labels(Shard& shard, int classes, BadRecordPolicy& policy) {
 std::vector<std::string> read_class_names(const DataConfig& config, int classes) {
   if (!config.webdataset().has_class_names()) return {};
   const std::string path = (fs::path(config.root()) / config.webdataset().class_names()).string();
-  const File file = read_file(path);
-  std::vector<std::string> names;
-  std::string name;
-  for (const uint8_t byte : file.bytes) {
-    if (byte == '\n') names.push_back(std::exchange(name, {}));
-    if (byte != '\n' && byte != '\r') name += static_cast<char>(byte);
-  }
-  if (!name.empty()) names.push_back(name);
+  std::vector<std::string> names = read_lines(path);
   if (std::ssize(names) >= classes) return names;
   throw DataError(
       path, fmt::format("lists {} class names, but there are {} classes", names.size(), classes));

@@ -37,39 +37,20 @@ std::string plan_of(const PackSource& source, const PackOptions& options) {
   return plan.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-std::string shard_name(const std::string& name, size_t number) {
-  return fmt::format("{}-{:06}.tar", name, number);
-}
-
-// Throws ConfigError if packing would overwrite a shard although there is no state file.
-void check_not_overwriting(const PackState& state, const PackOptions& options, bool has_state) {
-  const fs::path path = fs::path(options.folder) / shard_name(options.name, state.shards.size());
-  if (has_state || !fs::exists(path)) return;
-  throw ConfigError(path.string(),
-                    "already exists, but there is no state of an earlier pack; use another "
-                    "folder");
-}
+constexpr std::string_view kTar = "tar";
 
 class Packer {
  public:
   Packer(const PackSource& source, const PackOptions& options)
       : source_(source),
         options_(options),
-        state_path_((fs::path(options.folder) / (options.name + ".pack.json")).string()),
+        state_path_(pack_state_path(options.folder, options.name)),
         records_(records_of(source, options)),
         order_({.shuffle = options.shuffle.has_value()}, options.shuffle.value_or(0), 0,
                source.size()),
-        policy_(options.bad_limit) {
-    std::error_code failed;
-    fs::create_directories(options.folder, failed);
-    if (failed) {
-      throw Error(fmt::format("{} cannot be created: {}", options.folder, failed.message()));
-    }
-    const bool has_state = fs::exists(state_path_);
-    state_ = load_pack_state(state_path_, options.folder, plan_of(source, options));
-    check_not_overwriting(state_, options, has_state);
-    before_ = state_.bad();
-  }
+        state_(begin_pack(options.folder, options.name, kTar, plan_of(source, options))),
+        before_(state_.bad()),
+        policy_(options.bad_limit) {}
 
   PackState run() {
     if (!state_.done && !pack_records()) return std::move(state_);
@@ -118,7 +99,7 @@ class Packer {
       finish_shard(record);
     }
     if (!shard_) {
-      const std::string name = shard_name(options_.name, state_.shards.size());
+      const std::string name = shard_name(options_.name, state_.shards.size(), kTar);
       shard_ = std::make_unique<TarWriter>((fs::path(options_.folder) / name).string());
     }
     const std::string key = fmt::format("{:09}", record);
@@ -131,7 +112,7 @@ class Packer {
   void finish_shard(int64_t end) {
     if (!shard_) return;
     shard_->finish();
-    state_.shards.push_back({.name = shard_name(options_.name, state_.shards.size()),
+    state_.shards.push_back({.name = shard_name(options_.name, state_.shards.size(), kTar),
                              .bytes = shard_->bytes(),
                              .samples = std::exchange(samples_, 0),
                              .end = end,
@@ -192,11 +173,6 @@ class Packer {
 
 PackState pack(const PackSource& source, const PackOptions& options) {
   return Packer(source, options).run();
-}
-
-std::string shard_pattern(const std::string& name, size_t shards) {
-  if (shards == 1) return shard_name(name, 0);
-  return fmt::format("{}-{{{:06}..{:06}}}.tar", name, 0, shards - 1);
 }
 
 }  // namespace trireme::data

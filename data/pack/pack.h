@@ -36,7 +36,4 @@ struct PackOptions {
 // DataError for bad records, and Error if a file cannot be written; finished shards remain.
 PackState pack(const PackSource& source, const PackOptions& options);
 
-// Returns "train-{000000..000012}.tar".
-std::string shard_pattern(const std::string& name, size_t shards);
-
 }  // namespace trireme::data

@@ -156,13 +156,16 @@ class ArraySource final : public PackSource {
 
 }  // namespace
 
+void check_part_to_pack(const DataConfig& config, Part part) {
+  if (!config.has_holdout() || part == Part::kTraining) return;
+  throw ConfigError("data.holdout",
+                    "selects evaluation samples when the data is opened, even if it is packed; "
+                    "pack the training part instead");
+}
+
 std::unique_ptr<PackSource> open_pack_source(const DataConfig& config, Part part,
                                              const PackImages& images, const OpenOptions& options) {
-  if (config.has_holdout() && part == Part::kEvaluation) {
-    throw ConfigError("data.holdout",
-                      "selects evaluation samples when the data is opened, even if it is packed; "
-                      "pack the training part instead");
-  }
+  check_part_to_pack(config, part);
   if (config.has_image_folder()) {
     return std::make_unique<FileSource>(open_image_folder(config, part, options), images);
   }

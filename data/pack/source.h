@@ -52,6 +52,9 @@ struct PackImages {
   int quality = 95;  // JPEG quality of resized images
 };
 
+// Throws ConfigError if the part is held out from the training files when they are opened.
+void check_part_to_pack(const DataConfig& config, Part part);
+
 // Opens the samples of a part for packing. Ignores data.holdout, normalize, transform, mix and
 // cache, which apply when shards are read. Samples that are stored in files of their own are
 // copied; otherwise u8 images become PNG files, and other inputs become .npy files, with f32 values

@@ -69,10 +69,33 @@ std::optional<PackState> read_pack_state(const std::string& path) {
   }
 }
 
-PackState load_pack_state(const std::string& path, const std::string& folder,
-                          const std::string& plan) {
+std::string shard_name(const std::string& name, size_t number, std::string_view extension) {
+  return fmt::format("{}-{:06}.{}", name, number, extension);
+}
+
+std::string shard_pattern(const std::string& name, size_t shards, std::string_view extension) {
+  if (shards == 1) return shard_name(name, 0, extension);
+  return fmt::format("{}-{{{:06}..{:06}}}.{}", name, 0, shards - 1, extension);
+}
+
+std::string pack_state_path(const std::string& folder, const std::string& name) {
+  return (fs::path(folder) / (name + ".pack.json")).string();
+}
+
+PackState begin_pack(const std::string& folder, const std::string& name, std::string_view extension,
+                     const std::string& plan) {
+  std::error_code failed;
+  fs::create_directories(folder, failed);
+  if (failed) throw Error(fmt::format("{} cannot be created: {}", folder, failed.message()));
+  const std::string path = pack_state_path(folder, name);
   std::optional<PackState> state = read_pack_state(path);
-  if (!state) return {.plan = plan, .shards = {}, .done = false};
+  if (!state) {
+    const fs::path shard = fs::path(folder) / shard_name(name, 0, extension);
+    if (!fs::exists(shard)) return {.plan = plan, .shards = {}, .done = false};
+    throw ConfigError(shard.string(),
+                      "already exists, but there is no state of an earlier pack; use another "
+                      "folder");
+  }
   check_plan(Json::parse(plan), Json::parse(state->plan), path);
   for (size_t i = 0; i < state->shards.size(); ++i) {
     if (is_complete(state->shards[i], folder)) continue;

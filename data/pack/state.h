@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "data/bad_records.h"
@@ -32,11 +33,17 @@ struct PackState {
 // Returns the state saved in file `path`, or nullopt if the file does not exist. Throws DataError
 // if it is damaged.
 std::optional<PackState> read_pack_state(const std::string& path);
-// Returns the state saved in file `path`, or a new state if the file does not exist. Drops the
-// first shard that is missing in `folder` or has a different size, and all shards after it. Throws
-// ConfigError naming the first difference if the state has a different plan.
-PackState load_pack_state(const std::string& path, const std::string& folder,
-                          const std::string& plan);
+// Returns the file of the state of packing into shards NAME-000000.tar and so on: NAME.pack.json.
+std::string pack_state_path(const std::string& folder, const std::string& name);
+// Creates the folder if it is missing. Returns the saved state, or a new state if there is none.
+// Drops the first shard that is missing or has a different size, and all shards after it. Throws
+// ConfigError naming the first difference if the state has a different plan, and ConfigError if
+// packing would overwrite a shard although there is no state.
+PackState begin_pack(const std::string& folder, const std::string& name, std::string_view extension,
+                     const std::string& plan);
+// Returns "train-000012.tar", and "train-{000000..000012}.tar" for 13 shards.
+std::string shard_name(const std::string& name, size_t number, std::string_view extension);
+std::string shard_pattern(const std::string& name, size_t shards, std::string_view extension);
 // Replaces the file atomically. Throws Error if it cannot be written.
 void save_pack_state(const PackState& state, const std::string& path);
 

@@ -107,8 +107,8 @@ TEST_F(PackTest, LimitsTheSizeOfShards) {
   PackOptions tiny = options("tiny");
   tiny.shard_bytes = 1;  // one shard per sample
   EXPECT_EQ(pack(*source(), tiny).shards.size(), 12u);
-  EXPECT_EQ(shard_pattern("train", 12), "train-{000000..000011}.tar");
-  EXPECT_EQ(shard_pattern("eval", 1), "eval-000000.tar");
+  EXPECT_EQ(shard_pattern("train", 12, "tar"), "train-{000000..000011}.tar");
+  EXPECT_EQ(shard_pattern("eval", 1, "tar"), "eval-000000.tar");
 }
 
 TEST_F(PackTest, ResultDoesNotDependOnThreads) {

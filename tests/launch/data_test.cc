@@ -349,6 +349,28 @@ TEST(DataPack, PrintsAConfigurationThatReadsTheShards) {
   EXPECT_THAT(other.error, HasSubstr("were packed with other settings: resize is 2 now and was 0"));
 }
 
+TEST(DataPack, WritesTextAsTokens) {
+  const Scratch scratch;
+  const std::string path =
+      config(scratch, "text { train_file: '" + scratch.write("text.txt", "to be or not to be") +
+                          "' length: 4 random_offset: true } holdout: 0.3");
+  const std::string tokens = (scratch / "tokens").string();
+  ASSERT_EQ(run({"data", "pack", path, tokens}).code, 0);
+  const Outcome packed = run({"data", "pack", path, tokens, "--part", "eval"});
+  ASSERT_EQ(packed.code, 0) << packed.error;
+  EXPECT_THAT(packed.out, StartsWith("5 tokens in 1 shard, "));
+  const DataConfig data = printed_config(packed.out);
+  EXPECT_EQ(data.tokens().length(), 4);
+  EXPECT_TRUE(data.tokens().random_offset());
+  EXPECT_FALSE(data.has_holdout());
+  const auto samples = data::open_dataset(data, data::Part::kEvaluation);
+  EXPECT_EQ(samples->size(), 1);
+  EXPECT_EQ(samples->class_names(), (std::vector<std::string>{" ", "b", "e", "n", "o", "r", "t"}));
+  const Outcome resized = run({"data", "pack", path, tokens, "--resize", "2"});
+  EXPECT_EQ(resized.code, 2);
+  EXPECT_THAT(resized.error, HasSubstr("--resize: cannot be used for text and tokens"));
+}
+
 TEST(DataPack, ContinuesAfterASignal) {
   const Scratch scratch;
   const std::string path = config(scratch, "synthetic { count: 5000 }");
