@@ -1,4 +1,4 @@
-// Runs whose ranks divide the optimizer state among themselves (parallel.shard).
+// Runs whose optimizer state is sharded (parallel.shard).
 #include "runs.h"
 #include "step_fixture.h"
 
@@ -88,7 +88,7 @@ TEST_P(ZeroTest, ResumesARunOfOneRank) {
   expect_same_losses("alone", "resumed", 20);
 }
 
-TEST_P(ZeroTest, OptimizerStateIsDividedAmongRanks) {
+TEST_P(ZeroTest, OptimizerStateIsSharded) {
   const std::vector<std::string> assignments{"train.device=" + GetParam(), "optimizer={adam {}}"};
   StepFixture plain(*world_, kStepConfig, assignments);
   StepFixture zero(*world_, kStepConfig, with(assignments, {kZero1}));
@@ -97,7 +97,7 @@ TEST_P(ZeroTest, OptimizerStateIsDividedAmongRanks) {
   EXPECT_NEAR(static_cast<double>(zero.step().memory_bytes().optimizer),
               static_cast<double>(plain.step().memory_bytes().optimizer / ranks),
               static_cast<double>(padding));
-  EXPECT_TRUE(zero.step().state().has_divided());
+  EXPECT_TRUE(zero.step().state().has_shards());
 }
 
 TRIREME_ON_ALL_DEVICES(ZeroTest);

@@ -109,11 +109,11 @@ model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph&
 void use_averages(const FoundCheckpoint& checkpoint, model::Weights& weights);
 // Loads the optimizer's state and the averages of the parameters. Arrays that the checkpoint does
 // not have are not changed: the velocity if SGD had no momentum, and the averages if optimizer.ema
-// was not set. Arrays that are divided among ranks are only checked; returns whether the checkpoint
-// has values for them, which load_divided() loads. Throws ConfigError if the checkpoint belongs to a
+// was not set. Sharded arrays are only checked; returns whether the checkpoint
+// has values for them, which load_sharded() loads. Throws ConfigError if the checkpoint belongs to a
 // different network or optimizer.
 bool load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state);
-// Loads the divided arrays on rank 0; the other ranks must call StateArrays::receive_divided().
-void load_divided(const FoundCheckpoint& checkpoint, const StateArrays& state);
+// Loads the sharded arrays on rank 0; the other ranks must call StateArrays::receive_shards().
+void load_sharded(const FoundCheckpoint& checkpoint, const StateArrays& state);
 
 }  // namespace trireme::train

@@ -109,28 +109,28 @@ void use_averages(const FoundCheckpoint& checkpoint, model::Weights& weights) {
 }
 
 bool load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state) {
-  bool loads_divided = false;
+  bool loads_sharded = false;
   with_config_errors(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
     for (const StateArrays::Array& array : state.optimizer()) {
       if (!has_such(reader, array)) continue;
-      if (!array.divided) {
+      if (!array.sharded) {
         read_tensors(reader, state, {&array, 1});
         continue;
       }
       for (const StateArrays::Tensor& tensor : array.tensors) {
         reader.require(tensor.name, tensor.spec.shape);
       }
-      loads_divided = true;
+      loads_sharded = true;
     }
   });
-  return loads_divided;
+  return loads_sharded;
 }
 
-void load_divided(const FoundCheckpoint& checkpoint, const StateArrays& state) {
+void load_sharded(const FoundCheckpoint& checkpoint, const StateArrays& state) {
   const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
   for (const StateArrays::Array& array : state.optimizer()) {
-    if (array.divided) read_tensors(reader, state, {&array, 1});
+    if (array.sharded) read_tensors(reader, state, {&array, 1});
   }
 }
 

@@ -13,7 +13,7 @@ namespace trireme::train {
 
 struct Shard {
   int index = 0;  // of this rank
-  int count = 1;  // number of ranks that divide the arrays among themselves
+  int count = 1;  // number of ranks that have the shards
 
   bool is_whole() const { return count == 1; }
 };
@@ -21,7 +21,7 @@ struct Shard {
 // Returns the shard of a rank of a run (parallel.shard).
 Shard shard_of(const RunConfig& config, int rank, int ranks);
 
-// Buckets that are divided among ranks are padded to a multiple of this number of elements per rank
+// Sharded buckets are padded to a multiple of this number of elements per rank
 // (CompileOptions::bucket_multiple), so that all parts are aligned in any dtype.
 inline constexpr int64_t kShardAlignment = 32;
 

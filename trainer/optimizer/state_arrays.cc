@@ -49,14 +49,14 @@ void StateArrays::add_optimizer_array(const model::Parameters& parameters, const
   optimizer_.push_back(trained(parameters, name + ".", data));
 }
 
-void StateArrays::add_divided_array(const model::Parameters& parameters, const std::string& name,
+void StateArrays::add_sharded_array(const model::Parameters& parameters, const std::string& name,
                                     void* data, comm::Communicator& communicator, Stream& stream) {
   communicator_ = &communicator;
   stream_ = &stream;
   const int count = communicator.size();
   Array array{.data = data,
               .elements = slot_elements(parameters, {communicator.rank(), count}),
-              .divided = true};
+              .sharded = true};
   for (const model::Parameter& p : parameters.all) {
     if (p.frozen) continue;
     Tensor tensor{name + "." + p.name, p.spec};
@@ -72,22 +72,22 @@ void StateArrays::add_divided_array(const model::Parameters& parameters, const s
   optimizer_.push_back(std::move(array));
 }
 
-bool StateArrays::has_divided() const {
-  return std::ranges::any_of(optimizer_, [](const Array& array) { return array.divided; });
+bool StateArrays::has_shards() const {
+  return std::ranges::any_of(optimizer_, [](const Array& array) { return array.sharded; });
 }
 
-void StateArrays::send_divided() const {
+void StateArrays::send_shards() const {
   for (const Array& array : optimizer_) {
     for (const Tensor& tensor : array.tensors) {
-      if (array.divided) get(tensor, {});
+      if (array.sharded) get(tensor, {});
     }
   }
 }
 
-void StateArrays::receive_divided() const {
+void StateArrays::receive_shards() const {
   for (const Array& array : optimizer_) {
     for (const Tensor& tensor : array.tensors) {
-      if (array.divided) put(tensor, {});
+      if (array.sharded) put(tensor, {});
     }
   }
 }

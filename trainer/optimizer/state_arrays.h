@@ -31,16 +31,16 @@ class StateArrays {
   struct Tensor {
     std::string name;      // as in checkpoints: "fc.weight", "velocity.fc.weight"
     TensorSpec spec;       // in device memory: f32, in the layout that the network uses
-    void* data = nullptr;  // device memory; if the tensor is divided, that of this rank's part
-    std::vector<Part> parts = {};  // by rank, if the tensor is divided among ranks
+    void* data = nullptr;  // device memory; if the tensor is sharded, that of this rank's part
+    std::vector<Part> parts = {};  // by rank, if the tensor is sharded
   };
   // A flat f32 array in device memory, and its tensors in the order of checkpoints. There may be
-  // padding between them. Each rank has all of an array or, if it is divided, a part of each tensor.
+  // padding between them. Each rank has all of an array or, if it is sharded, a part of each tensor.
   struct Array {
     void* data = nullptr;
     int64_t elements = 0;
     std::vector<Tensor> tensors;
-    bool divided = false;
+    bool sharded = false;
   };
 
   // The arrays of `model` and `backend` must outlive this object. model.gradients may be null.
@@ -53,7 +53,7 @@ class StateArrays {
   // Adds an array of which this rank has a shard, with slot_elements() elements. `communicator`
   // connects the ranks that have the others, in the order of shards, over device memory. It and
   // `stream` must outlive this object and its copies.
-  void add_divided_array(const model::Parameters& parameters, const std::string& name, void* data,
+  void add_sharded_array(const model::Parameters& parameters, const std::string& name, void* data,
                          comm::Communicator& communicator, Stream& stream);
 
   const Array& parameters() const { return model_[0]; }  // including frozen parameters
@@ -65,14 +65,14 @@ class StateArrays {
 
   // Copy one tensor between device memory and `values` in host memory, row-major, with the same
   // number of elements. Block until the copy is done. After put() of parameters, call
-  // Step::parameters_changed(). If the tensor is divided, all ranks must call them; values are those
+  // Step::parameters_changed(). If the tensor is sharded, all ranks must call them; values are those
   // of rank 0, and ignored on other ranks. Rank 0 then needs device memory for the whole tensor.
   void get(const Tensor& tensor, std::span<float> values) const;
   void put(const Tensor& tensor, std::span<const float> values) const;
-  // Take part in get() and put() of all divided tensors. To be called on all ranks but rank 0.
-  void send_divided() const;
-  void receive_divided() const;
-  bool has_divided() const;
+  // Take part in get() and put() of all sharded tensors. To be called on all ranks but rank 0.
+  void send_shards() const;
+  void receive_shards() const;
+  bool has_shards() const;
 
   ops::Backend& backend() const { return *backend_; }
 
@@ -81,7 +81,7 @@ class StateArrays {
   void distribute(const Tensor& tensor, std::span<const float> values) const;
 
   ops::Backend* backend_;
-  comm::Communicator* communicator_ = nullptr;  // of the divided arrays, if there are any
+  comm::Communicator* communicator_ = nullptr;  // of the sharded arrays, if there are any
   Stream* stream_ = nullptr;
   std::array<Array, 2> model_;
   Array gradients_;

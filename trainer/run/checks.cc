@@ -37,7 +37,7 @@ std::string first_few(const std::vector<std::string>& all, const char* separator
 std::vector<const StateArrays::Array*> shared_arrays(const StateArrays& state, bool averaged) {
   std::vector<const StateArrays::Array*> arrays{&state.parameters()};
   for (const StateArrays::Array& array : state.optimizer()) {
-    if (!array.divided) arrays.push_back(&array);
+    if (!array.sharded) arrays.push_back(&array);
   }
   if (averaged && state.running_stats().elements > 0) arrays.push_back(&state.running_stats());
   return arrays;

@@ -46,7 +46,7 @@ void RunStart::load() {
     parts_.step->parameters_changed();
   }
   if (found.empty()) return;
-  load_divided_arrays(parts_.resumed);
+  load_sharded_arrays(parts_.resumed);
   const size_t cut = found.find('\0');
   resume_from(found.substr(0, cut), found.substr(cut + 1));
 }
@@ -69,7 +69,7 @@ std::string RunStart::load_on_rank_0() {
   parts_.reporter->resume_changes(*resumed, changes);
   load_model(*resumed, parts_.step->state());
   parts_.step->restart_averages();
-  loads_divided_ = load_optimizer(*resumed, parts_.step->state());
+  loads_sharded_ = load_optimizer(*resumed, parts_.step->state());
   if (resumes_own_checkpoint()) {
     resumed->path =
         Checkpoints(parts_.folder.checkpoints(), 1)
@@ -147,7 +147,7 @@ void RunStart::broadcast_arrays() const {
   Stream& stream = parts_.step->stream();
   for (const auto arrays : {state.model(), state.optimizer()}) {
     for (const auto& array : arrays) {
-      if (array.divided) continue;
+      if (array.sharded) continue;
       parts_.step->communicator().broadcast(array.data, array.elements, DType::kF32, 0, stream);
     }
   }
@@ -155,11 +155,11 @@ void RunStart::broadcast_arrays() const {
 }
 
 // Loads the arrays of which each rank has a part. `checkpoint` is used on rank 0.
-void RunStart::load_divided_arrays(const std::optional<FoundCheckpoint>& checkpoint) const {
-  if (broadcast(communicator_, loads_divided_ ? "yes" : "", 0) != "yes") return;
+void RunStart::load_sharded_arrays(const std::optional<FoundCheckpoint>& checkpoint) const {
+  if (broadcast(communicator_, loads_sharded_ ? "yes" : "", 0) != "yes") return;
   const StateArrays& state = parts_.step->state();
-  if (communicator_.rank() > 0) return state.receive_divided();
-  load_divided(*checkpoint, state);
+  if (communicator_.rank() > 0) return state.receive_shards();
+  load_sharded(*checkpoint, state);
 }
 
 // Sets the state of training. Called on all ranks.
@@ -201,7 +201,7 @@ SavedPosition RunStart::load_best() {
     best = open_checkpoint(*path);
     load_model(*best, parts_.step->state());
     parts_.step->restart_averages();
-    loads_divided_ = load_optimizer(*best, parts_.step->state());
+    loads_sharded_ = load_optimizer(*best, parts_.step->state());
     found = to_json(best->state);
   });
   found = broadcast(communicator_, found, 0);
@@ -209,7 +209,7 @@ SavedPosition RunStart::load_best() {
   const CheckpointState state = state_from_json(found, "the best checkpoint");
   broadcast_arrays();
   parts_.step->parameters_changed();
-  load_divided_arrays(best);
+  load_sharded_arrays(best);
   return {state.step, state.epoch};
 }
 

@@ -54,7 +54,7 @@ class RunStart {
   bool is_own(const FoundCheckpoint& checkpoint) const;
   void compare_data() const;
   void broadcast_arrays() const;
-  void load_divided_arrays(const std::optional<FoundCheckpoint>& checkpoint) const;
+  void load_sharded_arrays(const std::optional<FoundCheckpoint>& checkpoint) const;
   void resume_from(const std::string& path, const std::string& state);
   void drop_invalid_best(CheckpointState& state) const;
   void warn(const std::string& text) const { parts_.reporter->warn(text); }
@@ -66,7 +66,7 @@ class RunStart {
   // Only on rank 0:
   std::optional<InitialValues> initial_;
   std::optional<RunData> data_;
-  bool loads_divided_ = false;  // whether the checkpoint has values for divided arrays
+  bool loads_sharded_ = false;  // whether the checkpoint has values for sharded arrays
 };
 
 }  // namespace trireme::train

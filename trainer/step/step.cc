@@ -67,7 +67,7 @@ struct Step::State {
       if (shard.is_whole()) {
         state->add_optimizer_array(parameters, array.name, array.values.data());
       } else {
-        state->add_divided_array(parameters, array.name, array.values.data(), *communicator,
+        state->add_sharded_array(parameters, array.name, array.values.data(), *communicator,
                                  *stream);
       }
     }
