@@ -59,7 +59,7 @@ struct Bucketer::State {
 
   State(Communicator& its_communicator, Device& its_device, Stream& its_compute,
         void* its_gradients, DType its_dtype, std::span<const Bucket> its_buckets,
-        WireFormat its_wire, int slots, bool its_scatter)
+        WireFormat its_wire, int slots, std::optional<int64_t> its_scatter)
       : communicator(its_communicator),
         device(its_device),
         compute(its_compute),
@@ -111,17 +111,16 @@ struct Bucketer::State {
   // Returns the elements of a bucket whose sum this rank receives, relative to its begin.
   Bucket summed(size_t i) const {
     const int64_t elements = buckets[i].end - buckets[i].begin;
-    if (!scatter || i == 0) return {0, elements};
+    if (!scatter) return {0, elements};
     const int64_t part = elements / communicator.size();
     return {communicator.rank() * part, (communicator.rank() + 1) * part};
   }
 
   void sum(size_t i, std::byte* data, DType type, CallTag tag) {
     const auto [begin, end] = summed(i);
-    if (!scatter || i == 0) {
-      return communicator.all_reduce_sum(data, end - begin, type, stream(), tag);
-    }
+    if (!scatter) return communicator.all_reduce_sum(data, end - begin, type, stream(), tag);
     communicator.reduce_scatter_sum(data, at(data, begin, type), end - begin, type, stream(), tag);
+    if (i == 0) communicator.broadcast(data, *scatter, type, /*root=*/0, stream(), tag);
   }
 
   void sum_in_wire_dtype(size_t i, CallTag tag) {
@@ -177,7 +176,7 @@ struct Bucketer::State {
   DType dtype;
   std::span<const Bucket> buckets;
   WireFormat wire;
-  bool scatter;
+  std::optional<int64_t> scatter;
   Buffer staging;   // a bucket in the wire dtype
   size_t next = 0;  // the next bucket to launch
   std::vector<std::unique_ptr<Event>> ready;
@@ -193,7 +192,7 @@ struct Bucketer::State {
 
 Bucketer::Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
                    DType dtype, std::vector<Bucket> buckets, WireFormat wire, int slots,
-                   bool on_one_rank, bool scatter)
+                   bool on_one_rank, std::optional<int64_t> scatter)
     : buckets_(std::move(buckets)) {
   if ((communicator.size() == 1 && !on_one_rank) || buckets_.empty()) return;
   state_ = std::make_unique<State>(communicator, device, compute, gradients, dtype, buckets_,

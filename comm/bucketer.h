@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -57,11 +58,12 @@ class Bucketer {
   // between the first advance() and the end of finish(); if layers communicate too, pass a
   // communicator that only the bucketer uses (see Communicator::split). `slots` is the number of
   // steps whose times are stored separately. `on_one_rank` queues the sums in a world of one rank,
-  // too, for tests. `scatter` sums all buckets but the first by reduce-scatter: each rank then has
-  // the sum of its part of a bucket, which must have equal parts for all ranks.
+  // too, for tests. With `scatter`, buckets, which must have equal parts for all ranks, are summed
+  // by reduce-scatter: each rank then has the sums of its part, and those of the first `*scatter`
+  // elements of the array.
   Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
            DType dtype, std::vector<Bucket> buckets, WireFormat wire = {}, int slots = 1,
-           bool on_one_rank = false, bool scatter = false);
+           bool on_one_rank = false, std::optional<int64_t> scatter = {});
   ~Bucketer();
 
   // Selects the slot that stores the times of the work queued from now on; initially 0.

@@ -93,6 +93,7 @@ class HostSum {
   // sum to the windows of the first `outputs` ranks.
   void sum_slices(const SharedWindow& window, size_t offset, size_t bytes, size_t outputs,
                   DType dtype);
+  void sum_over_hosts(std::byte* parts, int64_t count, DType dtype);
   [[noreturn]] void throw_mismatch(size_t turn);
   std::string describe(int local_rank, size_t turn) const;
   Control& control(int local_rank) const {
@@ -103,6 +104,7 @@ class HostSum {
   const int ranks_;
   const int local_rank_;
   const int local_ranks_;
+  const int host_;
   const int hosts_;
   const std::string group_name_;
   MPI_Comm leaders_;
@@ -114,6 +116,7 @@ class HostSum {
   std::unique_ptr<SharedBarrier> barrier_;
   std::vector<int> host_ranks_;  // number of ranks by host; empty unless has_parts()
   uint64_t sequence_ = 0;
+  std::vector<std::byte> received_;       // from another host
   std::vector<const std::byte*> inputs_;  // members, so that a sum does not allocate
   std::vector<std::byte*> outputs_;
 };

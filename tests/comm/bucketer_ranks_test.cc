@@ -72,7 +72,7 @@ TEST_P(BucketerRanksTest, ScattersAndGathers) {
   const std::vector<Bucket> buckets{{0, 96}, {96, 96 + ranks_ * part}};
   const int64_t end = buckets.back().end;
   Bucketer bucketer(communicator_, device_, *self_.stream, gradients_.data(), DType::kF32, buckets,
-                    /*wire=*/{}, /*slots=*/1, /*on_one_rank=*/false, /*scatter=*/true);
+                    /*wire=*/{}, /*slots=*/1, /*on_one_rank=*/false, /*scatter=*/16);
   const Buffer values = communicator_.allocate(bytes_of(end, DType::kF32));
   const std::vector<Bucketer::Array> arrays(2, {values.data(), DType::kF32});
   for (int step = 0; step < 20; ++step) {
@@ -80,6 +80,10 @@ TEST_P(BucketerRanksTest, ScattersAndGathers) {
     device_.copy(gradients_.data(), computed_.data(), values.bytes(), *self_.stream);
     bucketer.advance(end);
     bucketer.finish();
+    const auto shared = self_.read<float>(gradients_.data(), 16);
+    for (int64_t i = 0; i < 16; ++i) {
+      ASSERT_EQ(shared[static_cast<size_t>(i)], ranks_ * (ranks_ + 1) / 2 * (i + step));
+    }
     for (const auto& [begin, bucket_end] : buckets) {
       const int64_t elements = (bucket_end - begin) / ranks_, own = begin + rank_ * elements;
       device_.copy(values.as<float>() + own, gradients_.as<float>() + own,

@@ -54,7 +54,8 @@ GradientSync::GradientSync(const BucketConfig& config, comm::Communicator& commu
       gradients_(communicator.allocate(parameters.trained_bytes())) {
   bucketer_ = std::make_unique<comm::Bucketer>(
       communicator, device_, compute, gradients_.data(), DType::kF32, buckets_of(parameters),
-      wire_format(config, backend), slots, config.sum_on_one_rank(), scatter);
+      wire_format(config, backend), slots, config.sum_on_one_rank(),
+      scatter ? std::optional<int64_t>(ops::kMetricCount) : std::nullopt);
   communicator.ledger().set_bucket_names(bucket_names(parameters, buckets()));
   advance_ = [this](int64_t end) {
     note_final(end);

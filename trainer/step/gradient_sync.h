@@ -25,7 +25,7 @@ class GradientSync {
   // `communicator` sums the device's memory, and is used for nothing else during a step, since
   // buckets are summed concurrently with the layers' own collectives. `compute` is the stream of the
   // backward pass. `slots` is the number of steps whose times are stored separately. If `scatter`,
-  // each rank receives the sums of its shard and, of the first bucket, all sums. All arguments must
+  // each rank receives the sums of its shard and of the metrics. All arguments must
   // outlive this object, which all ranks must construct and destroy together.
   GradientSync(const BucketConfig& config, comm::Communicator& communicator, ops::Backend& backend,
                const model::Parameters& parameters, Stream& compute, int slots, bool scatter);
