@@ -326,7 +326,9 @@ TEST_P(ProgramsOnTargets, BucketsInEqualPartsChangeNothing) {
     EXPECT_EQ(parts.gradient(parameter), plain.gradient(plain.parameters.all[p])) << parameter.name;
     const size_t bucket = bucket_of(parts.parameters, parameter);
     EXPECT_LE(parameter.end, parts.parameters.bucket_ends[bucket]) << parameter.name;
-    if (parameter.dtype != parts.parameters.dtype) EXPECT_EQ(bucket, last) << parameter.name;
+    if (parameter.dtype != parts.parameters.dtype) {
+      EXPECT_EQ(bucket, last) << parameter.name;
+    }
   }
 }
 

@@ -166,14 +166,14 @@ void SafetensorsReader::require(const std::string& name, const Shape& wanted) co
 void SafetensorsReader::read(const std::string& name, const Shape& wanted,
                              std::span<float> out) const {
   require(name, wanted);
-  read_values(name, find(name), out);
+  read_values(find(name), out);
 }
 
 std::vector<float> SafetensorsReader::read(const std::string& name) const {
   const Tensor& tensor = find(name);
   require_readable(name, tensor);  // otherwise the shape may be larger than the file
   std::vector<float> values(static_cast<size_t>(tensor.shape.elements()));
-  read_values(name, tensor, values);
+  read_values(tensor, values);
   return values;
 }
 
@@ -184,8 +184,7 @@ void SafetensorsReader::require_readable(const std::string& name, const Tensor& 
                               tensor.dtype));
 }
 
-void SafetensorsReader::read_values(const std::string& name, const Tensor& tensor,
-                                    std::span<float> out) const {
+void SafetensorsReader::read_values(const Tensor& tensor, std::span<float> out) const {
   const Storage& storage = *storage_of(tensor.dtype);
   if (storage.bytes == sizeof(float)) return read_at(tensor.begin, out.data(), out.size_bytes());
   std::vector<std::byte> bytes(tensor.end - tensor.begin);

@@ -58,7 +58,7 @@ class SafetensorsReader {
   void add(const std::string& name, const nlohmann::json& entry, uint64_t values, uint64_t size);
   const Tensor& find(const std::string& name) const;
   void require_readable(const std::string& name, const Tensor& tensor) const;
-  void read_values(const std::string& name, const Tensor& tensor, std::span<float> out) const;
+  void read_values(const Tensor& tensor, std::span<float> out) const;
   void read_at(uint64_t offset, void* out, size_t bytes) const;
 
   std::filesystem::path path_;

@@ -56,6 +56,7 @@ void StateArrays::add_sharded_array(const model::Parameters& parameters, const s
   const int count = communicator.size();
   Array array{.data = data,
               .elements = slot_elements(parameters, {communicator.rank(), count}),
+              .tensors = {},
               .sharded = true};
   for (const model::Parameter& p : parameters.all) {
     if (p.frozen) continue;
