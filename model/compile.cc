@@ -5,7 +5,8 @@
 #include <span>
 #include <tuple>
 
-#include "model/planner.h"
+#include "model/activations.h"
+#include "model/recompute.h"
 #include "ops/step_state.h"
 
 namespace trireme::model {
@@ -42,55 +43,6 @@ size_t remove_dead(std::vector<Instruction>& instructions, const std::vector<Val
   }
   instructions = std::move(remaining);
   return remaining_forward;
-}
-
-// Returns the lifetime and size of each storage. `first` is -1 if no instruction uses it.
-std::vector<MemoryRequest> lifetimes(const std::vector<Instruction>& instructions,
-                                     const std::vector<Value>& values) {
-  std::vector<MemoryRequest> requests(values.size(), {.bytes = 0, .first = -1, .last = -1});
-  for (size_t i = 0; i < instructions.size(); ++i) {
-    for (ValueId arg : instructions[i].args) {
-      if (arg == kNoValue) continue;
-      const Value& value = values[static_cast<size_t>(arg)];
-      if (value.home != Home::kActivations) continue;
-      MemoryRequest& request = requests[static_cast<size_t>(value.storage)];
-      request.bytes = std::max(request.bytes, value.spec.bytes());
-      if (request.first < 0) request.first = static_cast<int>(i);
-      request.last = static_cast<int>(i);
-    }
-  }
-  return requests;
-}
-
-// Makes operations work in place: gives an output the memory of an input that is not read later.
-void share_in_place(const std::vector<Instruction>& instructions, std::vector<Value>& values) {
-  std::vector<MemoryRequest> requests = lifetimes(instructions, values);
-  for (size_t i = 0; i < instructions.size(); ++i) {
-    const Instruction& instruction = instructions[i];
-    if (instruction.collective) continue;
-    std::vector<int> taken;
-    for (auto [out, in] : ops::aliases(instruction.op)) {
-      const ValueId out_id = instruction.args[static_cast<size_t>(out)];
-      const ValueId in_id = instruction.args[static_cast<size_t>(in)];
-      if (out_id == kNoValue || in_id == kNoValue) continue;
-      const Value& to = values[static_cast<size_t>(out_id)];
-      const Value& from = values[static_cast<size_t>(in_id)];
-      if (to.home != Home::kActivations || from.home != Home::kActivations) continue;
-      const int replaced = to.storage;
-      const int shared = from.storage;
-      MemoryRequest& output = requests[static_cast<size_t>(replaced)];
-      MemoryRequest& input = requests[static_cast<size_t>(shared)];
-      const bool fits = replaced != shared && output.first == static_cast<int>(i) &&
-                        input.last == static_cast<int>(i) && output.bytes == input.bytes &&
-                        std::find(taken.begin(), taken.end(), shared) == taken.end();
-      if (!fits) continue;
-      taken.push_back(shared);
-      input.last = output.last;
-      for (Value& value : values) {
-        if (value.storage == replaced) value.storage = shared;
-      }
-    }
-  }
 }
 
 std::unique_ptr<Emitter> emit_network(const Graph& graph, ops::Backend& backend,
@@ -227,25 +179,15 @@ void place_all_running_stats(Parameters& parameters) {
 void place_activations(CompiledNetwork& network) {
   const std::vector<Instruction>& instructions = network.instructions;
   share_in_place(instructions, network.values);
-  std::vector<MemoryRequest> requests = lifetimes(instructions, network.values);
-  const size_t storages = requests.size();
-  for (MemoryRequest& request : requests) {
-    if (request.first < 0) request = {};  // unused
-  }
-  for (size_t i = 0; i < instructions.size(); ++i) {
-    const size_t bytes = instructions[i].plan ? instructions[i].plan->scratch_bytes() : 0;
-    requests.push_back({bytes, static_cast<int>(i), static_cast<int>(i)});
-  }
-  const MemoryPlan plan = plan_memory(requests);
+  ActivationPlan plan = plan_activations(instructions, network.values);
   network.activation_bytes = plan.bytes;
-  network.offsets.assign(plan.offsets.begin(),
-                         plan.offsets.begin() + static_cast<ptrdiff_t>(storages));
+  network.offsets = std::move(plan.offsets);
   for (size_t i = 0; i < instructions.size(); ++i) {
     network.operations.push_back({.plan = instructions[i].plan.get(),
                                   .collective = instructions[i].collective,
                                   .first_arg = 0,
                                   .args = 0,
-                                  .scratch_offset = plan.offsets[storages + i],
+                                  .scratch_offset = plan.scratch_offsets[i],
                                   .count = 0,
                                   .dtype = DType::kF32,
                                   .final_end = -1});
@@ -345,6 +287,10 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
   network.forward_instructions = remove_dead(network.instructions, network.values,
                                              static_cast<size_t>(emitter->forward_instructions()));
   network.cache_bytes = emitter->cache_bytes();
+  if (options.activation_limit > 0) {
+    recompute(network.instructions, network.forward_instructions, network.values, backend,
+              options.activation_limit);
+  }
   place_parameters(network, options, parameters);
   place_all_running_stats(parameters);
   place_activations(network);

@@ -1,6 +1,7 @@
 // What a Program computes, and for how many samples.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -31,6 +32,9 @@ struct CompileOptions {
   // The size of each bucket is padded to a multiple of this number of elements, so that it can be
   // divided among ranks.
   int64_t bucket_multiple = 1;
+  // Training only: if positive and the activations need more bytes, operations of the forward pass
+  // run again in the backward pass until the activations fit, or as little as is possible.
+  size_t activation_limit = 0;
   // Used by layers that communicate (sync batch norm); null if there is only one rank.
   Collective* collective = nullptr;
 };

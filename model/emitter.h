@@ -36,10 +36,11 @@ struct Value {
 
 struct Instruction {
   ops::Op op;  // unused if `collective` is set
-  std::unique_ptr<ops::OpPlan> plan;
+  std::shared_ptr<const ops::OpPlan> plan;
   std::vector<ValueId> args;
   Collective* collective = nullptr;  // if set, the instruction sums args[0] over the ranks
   int node = -1;                     // the node that emitted it; -1 for the input
+  bool repeats = false;              // computes again what the forward pass has computed
   bool writes(int arg) const { return collective != nullptr || ops::is_output(op, arg); }
 };
 

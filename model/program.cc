@@ -86,6 +86,7 @@ std::vector<InstructionReport> Program::instructions() const {
     const Instruction& instruction = network_->instructions[i];
     reports.push_back({.layer = instruction.node,
                        .forward = i < network_->forward_instructions,
+                       .repeats = instruction.repeats,
                        .operation = operation_of(instruction),
                        .flops = sum_flops(*network_, i, i + 1, -1),
                        .bytes = traffic(instruction)});
@@ -101,10 +102,10 @@ std::string Program::listing() const {
   std::string text;
   for (size_t i = 0; i < network_->instructions.size(); ++i) {
     const Instruction& instruction = network_->instructions[i];
-    text += fmt::format("{:4} {} {}", i, operation_of(instruction),
-                        instruction.node < 0
-                            ? "input"
-                            : network_->nodes[static_cast<size_t>(instruction.node)].name);
+    text += fmt::format(
+        "{:4} {}{} {}", i, operation_of(instruction), instruction.repeats ? " (repeated)" : "",
+        instruction.node < 0 ? "input"
+                             : network_->nodes[static_cast<size_t>(instruction.node)].name);
     for (ValueId arg : instruction.args) {
       if (arg == kNoValue) {
         text += " | -";

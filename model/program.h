@@ -41,6 +41,7 @@ struct LayerReport {
 struct InstructionReport {
   int layer = -1;  // index into Program::layers(); -1 if it prepares the input
   bool forward = true;
+  bool repeats = false;        // in the backward pass, computes outputs of the forward pass again
   std::string_view operation;  // "conv2d_backward_data"
   double flops = 0;            // see Program::forward_flops
   double bytes = 0;            // see Program::traffic_bytes

@@ -304,6 +304,28 @@ TEST_P(ProgramsOnTargets, GradientsBecomeFinalInTheOrderOfTheArray) {
   EXPECT_LE(end, net.parameters.elements);
 }
 
+// With a limit of one byte all that saves memory is repeated; with others a part of it.
+TEST_P(ProgramsOnTargets, RecomputationChangesNothing) {
+  const ModelInput input = input_of(tested());
+  const TestBatch batch(input, kRows, 6);
+  TestNetwork plain(config_of(tested()), input, target(), {.batch = kRows});
+  plain.run(batch);
+  const size_t bytes = plain.program->activation_bytes();
+  for (const size_t limit : {size_t{1}, bytes * 3 / 4, bytes - 1}) {
+    SCOPED_TRACE(limit);
+    TestNetwork limited(config_of(tested()), input, target(),
+                        {.batch = kRows, .activation_limit = limit});
+    limited.run(batch);
+    EXPECT_LE(limited.program->activation_bytes(), bytes);
+    EXPECT_EQ(limited.metric(ops::kMetricLoss), plain.metric(ops::kMetricLoss));
+    EXPECT_EQ(full_gradient(limited), full_gradient(plain));
+    for (size_t r = 0; r < plain.parameters.running_stats.size(); ++r) {
+      EXPECT_EQ(limited.running_stat(limited.parameters.running_stats[r]),
+                plain.running_stat(plain.parameters.running_stats[r]));
+    }
+  }
+}
+
 // As with ZeRO, where ranks have equal parts of every bucket and receive the parameters late.
 TEST_P(ProgramsOnTargets, BucketsInEqualPartsChangeNothing) {
   constexpr int64_t kMultiple = 3 * 32;
