@@ -62,6 +62,13 @@ void sum(Communicator& communicator, std::span<double> values) {
   communicator.all_reduce_sum(values.data(), std::ssize(values), DType::kF64, stream);
 }
 
+int64_t max(Communicator& communicator, int64_t value) {
+  CallerStream stream;
+  std::vector<int64_t> values(static_cast<size_t>(communicator.size()));
+  communicator.all_gather(&value, values.data(), 1, DType::kI64, stream);
+  return std::ranges::max(values);
+}
+
 std::string broadcast(Communicator& communicator, std::string text, int root) {
   CallerStream stream;
   auto length = static_cast<int64_t>(text.size());

@@ -3,6 +3,7 @@
 // in flight. All ranks must call each function.
 #pragma once
 
+#include <cstdint>
 #include <exception>
 #include <span>
 #include <string>
@@ -19,6 +20,8 @@ std::vector<std::string> all_gather(Communicator& communicator, const std::strin
 std::string broadcast(Communicator& communicator, std::string text, int root);
 // Replaces each value with its sum over all ranks.
 void sum(Communicator& communicator, std::span<double> values);
+// Returns the largest value of any rank.
+int64_t max(Communicator& communicator, int64_t value);
 
 // An error that all ranks throw together: no rank is waiting for another, so all can shut down
 // cleanly.

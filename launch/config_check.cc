@@ -125,14 +125,14 @@ std::string length_text(const train::Config& config, const train::BatchPlan& bat
   return text + fmt::format(", {} steps per epoch, {} in total", per_epoch, steps);
 }
 
-std::string bytes_text(size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
-
 std::string memory_text(const RankPlan& plan) {
   std::string parts;
   for (const train::RankMemory::Part& part : plan.memory.parts) {
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.name, bytes_text(part.bytes));
   }
-  return fmt::format("{} per rank: {}", bytes_text(plan.memory.total()), parts);
+  const std::string repeated = train::recomputation_text(*plan.program);
+  return fmt::format("{} per rank: {}{}", bytes_text(plan.memory.total()), parts,
+                     repeated.empty() ? "" : "; " + repeated);
 }
 
 // Describes the file that the network is initialized from, or "" if there is none.
@@ -161,11 +161,10 @@ size_t print_network(const train::Config& config, const Samples& samples,
   train::make_mix(config, spec);
   Target target{.config = config, .samples = spec, .in_memory = samples.in_memory};
   const model::Graph graph = train::build_network(config, spec);
-  const train::BatchPlan batch = train::plan_batch(config, ranks);
   std::unique_ptr<RankPlan> plan;
   std::string problem;
   try {
-    plan = plan_rank(target, graph, ranks);
+    plan = plan_rank(target, graph, ranks, ranks);
   } catch (const Error& error) {
     if (!options.no_data) throw;
     problem = error.what();  // concerns this machine, which may not be the one to train on
@@ -181,12 +180,11 @@ size_t print_network(const train::Config& config, const Samples& samples,
   print_row("train", samples.train_text);
   print_row("eval", samples.eval_text);
   print_row("weights", weights_row(config));
+  const train::BatchPlan batch = plan ? plan->batch : train::plan_batch(config, ranks);
   print_row("batch", length_text(config, batch, samples, ranks));
   print_row("memory", plan ? memory_text(*plan) : "not planned: " + problem);
   if (!plan) return 0;
-  const bool shared =
-      plan->device->kind() == DeviceKind::kCpu;  // all ranks share the host's memory
-  problem = memory_problem(config, *plan, shared ? ranks : 1);
+  problem = memory_problem(config, *plan);
   // With --no-data, training will happen on another machine, so this is only a warning.
   if (!problem.empty() && !options.no_data) throw ConfigError(problem);
   print_row("warning", problem);

@@ -50,29 +50,66 @@ void print_layers(const model::Program& program) {
   if (frozen > 0) fmt::print("* frozen; {} parameters are trainable\n", parameters - frozen);
 }
 
-void print_memory(const RankPlan& plan, int ranks) {
-  fmt::print("\nPlanned memory of each of {} rank{}, in bytes\n", ranks, ranks == 1 ? "" : "s");
+void print_memory(const Target& target, const RankPlan& plan) {
+  fmt::print("\nPlanned memory of each of {} rank{}, in bytes\n", plan.ranks,
+             plan.ranks == 1 ? "" : "s");
   const auto row = [](const std::string& name, size_t bytes) {
-    fmt::print("  {:<34} {:>16}  {:>10}\n", name, bytes, format_bytes(static_cast<double>(bytes)));
+    fmt::print("  {:<34} {:>16}  {:>10}\n", name, bytes, bytes_text(bytes));
   };
   for (const train::RankMemory::Part& part : plan.memory.parts) row(part.name, part.bytes);
   row("total", plan.memory.total());
+  const size_t limit = train::memory_limit(target.config, plan.budget);
+  if (limit > 0) row("limit (memory.limit_bytes)", limit);
+}
+
+// Prints the memory of a rank with each way to reduce it.
+void print_choices(const Target& target, const model::Graph& graph, const RankPlan& plan) {
+  fmt::print("\nMemory of each rank without recomputation and with as much as saves memory\n");
+  const auto row = [](const auto&... cells) {
+    fmt::print("  {:<14}  {:<13}  {:>10}  {:>11}  {:>10}  {}\n", cells...);
+  };
+  row("parallel.shard", "recomputation", "parameters", "activations", "total", "");
+  for (const ParallelConfig::Shard shard : {ParallelConfig::NONE, ParallelConfig::OPTIMIZER}) {
+    if (shard != ParallelConfig::NONE && plan.ranks == 1) continue;
+    Target choice = target;
+    choice.config.run.mutable_parallel()->set_shard(shard);
+    for (const size_t limit : {0, 1}) {
+      const train::TrainingProgram compiled = plan_choice(choice, graph, plan, limit);
+      using Cause = train::RankMemory::Cause;
+      row(ParallelConfig::Shard_Name(shard), limit == 0 ? "none" : "most",
+          bytes_text(compiled.memory.of(Cause::kParameters)),
+          bytes_text(compiled.memory.of(Cause::kActivations)), bytes_text(compiled.memory.total()),
+          train::recomputation_text(*compiled.program));
+    }
+  }
+}
+
+void print_recomputation(const model::Graph& graph, const RankPlan& plan) {
+  const std::string text = train::recomputation_text(*plan.program);
+  if (text.empty()) return;
+  fmt::print("\n{}: {:.3g} ms per pass, measured\n", text,
+             1e3 * measure_recomputation(plan, graph));
 }
 
 // Called by rank 0 only, since the plan is the same on every rank.
 void print_plan(const InspectOptions& options, const Target& target, const model::Graph& graph,
                 int ranks) {
-  const auto plan = plan_rank(target, graph, ranks);
+  const auto plan = plan_rank(target, graph, ranks, 1);
   const data::SampleSpec& samples = target.samples;
   const train::BatchPlan& batch = plan->batch;
   fmt::print("{}: input {}, {}, {} samples per rank in {} pass{} of {}\n\n",
              train::model_name(target.config.run), samples.input.to_string(), target_text(samples),
              batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
   print_layers(*plan->program);
-  print_memory(*plan, ranks);
+  print_memory(target, *plan);
+  print_choices(target, graph, *plan);
   // Only a warning, because the network may be meant for another machine.
-  const std::string problem = memory_problem(target.config, *plan, 1);
-  if (!problem.empty()) fmt::print(stderr, "warning: {}\n", problem);
+  const std::string problem = memory_problem(target.config, *plan);
+  if (problem.empty()) {
+    print_recomputation(graph, *plan);
+  } else {
+    fmt::print(stderr, "warning: {}\n", problem);
+  }
   if (options.listing) fmt::print("\n{}", plan->program->listing());
 }
 

@@ -7,7 +7,7 @@
 #include "launch/options.h"
 #include "model/program.h"
 #include "trainer/step/rank_memory.h"
-#include "trainer/step/step.h"
+#include "trainer/step/training_program.h"
 
 namespace trireme::cli {
 
@@ -18,20 +18,34 @@ struct RankPlan {
   model::Parameters parameters;
   std::unique_ptr<const model::Program> program;
   train::RankMemory memory;
-  train::MemoryBudget budget;   // the memory available on this machine
+  train::MemoryBudget budget;  // the memory available on this machine
+  int ranks = 1;
+  int batches = 1;              // full batches in memory
   size_t checkpoint_bytes = 0;  // approximate size of a checkpoint
 };
 
 // Returns a description of the targets of the samples: "10 classes", "target f32 [2]".
 std::string target_text(const data::SampleSpec& samples);
 
-// Returns the plan, which is the same for each of the `ranks` ranks. `graph` must outlive the plan.
-// Throws ConfigError if this machine lacks the device or the precision, or memory for the
-// parameters alone.
-std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& graph, int ranks);
+std::string bytes_text(size_t bytes);  // "1.50 GiB"
 
-// Returns an error message if this machine does not have enough memory for `ranks` such ranks
-// together, otherwise "".
-std::string memory_problem(const train::Config& config, const RankPlan& plan, int ranks);
+// Returns the plan, which is the same for each of the `ranks` ranks, of which `local_ranks` share
+// this machine's memory. `graph` must outlive the plan. Throws ConfigError if this machine lacks the
+// device or the precision, or memory for the parameters alone.
+std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& graph, int ranks,
+                                    int local_ranks);
+
+// Compiles the run, whose settings may differ from those of the plan, with the plan's batches and a
+// memory limit; see compile_training. Limit 0: without recomputation; 1: with all that saves memory.
+train::TrainingProgram plan_choice(const Target& target, const model::Graph& graph,
+                                   const RankPlan& plan, size_t limit);
+
+// Returns the seconds that operations take which run again in the backward pass of a micro-batch.
+// Runs a few micro-batches of zeros, in the memory that the plan needs for them.
+double measure_recomputation(const RankPlan& plan, const model::Graph& graph);
+
+// Returns an error message if this machine does not have enough memory for the plan, or the plan
+// exceeds memory.limit_bytes, otherwise "".
+std::string memory_problem(const train::Config& config, const RankPlan& plan);
 
 }  // namespace trireme::cli

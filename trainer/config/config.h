@@ -1,6 +1,7 @@
 // Reads the configuration of a run from a file and the command line.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -10,6 +11,9 @@
 #include "trainer/config/config.pb.h"
 
 namespace trireme::train {
+
+// The value of batch.micro that asks for the largest micro-batch that fits into memory.
+inline constexpr int64_t kLargestMicro = -1;
 
 // A complete and valid configuration, and where its values were set.
 struct Config {

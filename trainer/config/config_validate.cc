@@ -153,7 +153,12 @@ class Validator {
       fail("batch.global", "is missing: set the number of samples per update over all ranks");
     at_least<int64_t>("batch.global", run_.batch().global(), 1);
     at_most<int64_t>("batch.global", run_.batch().global(), kMaxBatch);
-    if (run_.batch().has_micro()) at_least<int64_t>("batch.micro", run_.batch().micro(), 1);
+    if (run_.batch().has_micro() && run_.batch().micro() != kLargestMicro) {
+      at_least<int64_t>("batch.micro", run_.batch().micro(), 1);
+    }
+    if (run_.memory().has_limit_bytes()) {
+      at_least<int64_t>("memory.limit_bytes", run_.memory().limit_bytes(), 1);
+    }
   }
 
   void train() const {

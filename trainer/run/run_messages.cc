@@ -54,6 +54,7 @@ std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const Ru
   lines.push_back(fmt::format("batch {} over all ranks, {} per epoch, results in {}",
                               run.batch().global(), plural(info.steps_per_epoch, "step"),
                               folder.path.string()));
+  if (!info.recomputation.empty()) lines.push_back("memory: " + info.recomputation);
   if (resumed) {
     lines.push_back(fmt::format("resumed from {} (step {}, {} samples into epoch {})",
                                 resumed->path.string(), resumed->state.step,

@@ -22,6 +22,7 @@ struct RunInfo {
   Device* device = nullptr;  // must outlive the reporter
   int64_t parameters = 0;
   int64_t trained_parameters = 0;  // out of `parameters`
+  std::string recomputation;       // see recomputation_text
   std::string initial;             // source of the initial parameters; empty if they are random
   std::string training_data;
   std::string evaluation_data;

@@ -15,6 +15,7 @@
 #include "trainer/step/rank_consistency.h"
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/skipped_samples.h"
+#include "trainer/step/training_program.h"
 
 namespace trireme::train {
 namespace {
@@ -75,11 +76,10 @@ void RunSetup::open_inputs() {
 // memory.
 void RunSetup::require_min_memory() const {
   Device& device = *parts_.device;
-  const bool cpu = device.kind() == DeviceKind::kCpu;
   const BatchPlan batch = plan_batch(config_, communicator_.size());
   const int ranks = communicator_.size();
   require_fits(config_, min_memory(config_, parts_.graph, batch, device.kind(), ranks),
-               memory_budget_of(device), cpu ? communicator_.placement().local_ranks : 1);
+               memory_budget_of(device, communicator_.placement().local_ranks));
 }
 
 void RunSetup::open_folder() {
@@ -187,6 +187,9 @@ void RunSetup::write_descriptions(const std::string& environment) {
   const RunFolder& folder = parts_.folder;
   RunConfig resolved = config_.run;
   resolved.set_run_dir(folder.path.string());
+  if (resolved.batch().micro() == kLargestMicro) {
+    resolved.mutable_batch()->set_micro(parts_.step->plan().micro);
+  }
   replace_durably(folder.config(), to_text(resolved));
   replace_durably(folder.environment(), environment);
   write_sample_info(folder.path, sample_info_of(*parts_.training));
@@ -200,6 +203,7 @@ RunInfo RunSetup::info() const {
   info.device = parts_.device.get();
   info.parameters = parts_.step->parameters().count();
   info.trained_parameters = parts_.step->parameters().trained_count();
+  info.recomputation = recomputation_text(parts_.step->program());
   info.initial = start_.initial();
   info.training_data = training.description();
   info.evaluation_data = evaluation.description();

@@ -24,10 +24,16 @@ BatchPlan plan_batch(const Config& config, int ranks) {
                                   batch.global(), ranks, ranks));
   }
   const int64_t share = ceil_div(batch.global(), ranks);
-  BatchPlan plan;
-  plan.global = batch.global();
-  plan.passes = batch.has_micro() ? ceil_div(share, std::min(batch.micro(), share)) : 1;
-  plan.micro = ceil_div(share, plan.passes);
+  const int64_t micro = !batch.has_micro()               ? share
+                        : batch.micro() == kLargestMicro ? 1
+                                                         : batch.micro();
+  return with_passes({.global = batch.global(), .micro = share, .passes = 1, .capacity = share},
+                     ceil_div(share, std::min(micro, share)));
+}
+
+BatchPlan with_passes(BatchPlan plan, int64_t passes) {
+  plan.micro = ceil_div(plan.capacity, passes);
+  plan.passes = ceil_div(plan.capacity, plan.micro);
   plan.capacity = plan.micro * plan.passes;
   return plan;
 }

@@ -20,8 +20,11 @@ struct BatchPlan {
   // norm).
   int64_t passes_of(int64_t global_rows, int ranks) const;
 };
-// Throws ConfigError if the batch has fewer samples than there are ranks.
+// Throws ConfigError if the batch has fewer samples than there are ranks. With kLargestMicro, plans
+// with micro-batches of one sample, the smallest that may be chosen.
 BatchPlan plan_batch(const Config& config, int ranks);
+// Returns the plan with this number of passes.
+BatchPlan with_passes(BatchPlan plan, int64_t passes);
 
 // Returns how many steps may be in flight at once. A GPU computes one while the host queues the
 // next, and has memory for the batches of both.

@@ -17,6 +17,8 @@ namespace {
 using Cause = RankMemory::Cause;
 
 constexpr size_t kMaxBytes = size_t{1} << 60;  // upper limit of a part: sums must not overflow
+// Used by the program itself and its libraries.
+constexpr size_t kReservedBytes = size_t{128} << 20;
 
 RankMemory without_empty(RankMemory memory) {
   std::erase_if(memory.parts, [](const RankMemory::Part& part) { return part.bytes == 0; });
@@ -131,28 +133,46 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
   return without_empty(std::move(memory));
 }
 
-MemoryBudget memory_budget_of(Device& device) {
+MemoryBudget memory_budget_of(Device& device, int local_ranks) {
   if (device.kind() == DeviceKind::kCpu) {
     const Machine machine = inspect_machine();
     const bool limited = machine.memory_limit < machine.memory;
     return {static_cast<size_t>(machine.memory_limit),
-            limited ? "the limit of this process (control group or ulimit) is" : "this host has"};
+            limited ? "the limit of this process (control group or ulimit) is" : "this host has",
+            local_ranks};
   }
   const auto load = device.load();
   return {load ? static_cast<size_t>(load->memory_total_bytes) : 0, "the GPU has"};
 }
 
-void require_fits(const Config& config, const RankMemory& memory, const MemoryBudget& budget,
-                  int ranks) {
-  if (budget.bytes == 0 || memory.total() <= budget.bytes / static_cast<size_t>(ranks)) return;
-  const auto [field, what] = advice(config, memory);
-  const std::string who =
-      ranks == 1 ? "a rank needs" : fmt::format("the {} ranks of this host need", ranks);
-  throw ConfigError(
-      config.where(field),
-      fmt::format("{} {}{}, but {} {}; {}", who, memory.is_lower_bound ? "at least " : "",
-                  format_bytes(static_cast<double>(memory.total()) * static_cast<double>(ranks)),
-                  budget.name, format_bytes(static_cast<double>(budget.bytes)), what));
+size_t memory_limit(const Config& config, const MemoryBudget& budget) {
+  if (config.run.memory().has_limit_bytes()) {
+    return static_cast<size_t>(config.run.memory().limit_bytes());
+  }
+  const size_t bytes = budget.bytes / static_cast<size_t>(budget.ranks);
+  const size_t reserved = bytes / 16 + kReservedBytes;
+  return bytes > 2 * reserved ? bytes - reserved : bytes / 2;
+}
+
+void require_fits(const Config& config, const RankMemory& memory, const MemoryBudget& budget) {
+  const auto refuse = [&](const std::string& who, size_t bytes, const std::string& available) {
+    const auto [field, what] = advice(config, memory);
+    throw ConfigError(
+        config.where(field),
+        fmt::format("{} {}{}, but {}; {}", who, memory.is_lower_bound ? "at least " : "",
+                    format_bytes(static_cast<double>(bytes)), available, what));
+  };
+  const MemoryConfig& limit = config.run.memory();
+  if (limit.has_limit_bytes() && memory.total() > static_cast<size_t>(limit.limit_bytes())) {
+    refuse("a rank needs", memory.total(),
+           fmt::format("memory.limit_bytes is {}",
+                       format_bytes(static_cast<double>(limit.limit_bytes()))));
+  }
+  const auto ranks = static_cast<size_t>(budget.ranks);
+  if (budget.bytes == 0 || memory.total() <= budget.bytes / ranks) return;
+  refuse(ranks == 1 ? "a rank needs" : fmt::format("the {} ranks of this host need", ranks),
+         memory.total() * ranks,
+         fmt::format("{} {}", budget.name, format_bytes(static_cast<double>(budget.bytes))));
 }
 
 }  // namespace trireme::train

@@ -41,12 +41,18 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
 struct MemoryBudget {
   size_t bytes = 0;  // 0 if unknown
   std::string name;  // for messages, followed by the size: "this host has"
+  int ranks = 1;     // that share it
 };
-// Returns the memory limit of this process for the CPU, the memory of the device for a GPU.
-MemoryBudget memory_budget_of(Device& device);
+// Returns the memory limit of this process for the CPU, which `local_ranks` ranks share, the memory
+// of the device for a GPU.
+MemoryBudget memory_budget_of(Device& device, int local_ranks);
 
-// Throws a ConfigError that says what to change if `ranks` ranks that share the budget need more.
-void require_fits(const Config& config, const RankMemory& memory, const MemoryBudget& budget,
-                  int ranks);
+// Returns the bytes that the plan of a rank should not exceed: memory.limit_bytes or, if unset, the
+// rank's part of the budget without what libraries and the operating system need. 0 if unknown.
+size_t memory_limit(const Config& config, const MemoryBudget& budget);
+
+// Throws a ConfigError that says what to change if the ranks need more than the budget, or a rank
+// more than memory.limit_bytes.
+void require_fits(const Config& config, const RankMemory& memory, const MemoryBudget& budget);
 
 }  // namespace trireme::train

@@ -17,7 +17,7 @@
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/slot.h"
 #include "trainer/step/step_probe.h"
-#include "trainer/step/training_options.h"
+#include "trainer/step/training_program.h"
 
 namespace trireme::train {
 
@@ -31,10 +31,7 @@ struct Step::State {
     communicator = comm::create_device_communicator(world, device, transport_of(config));
     bucket_communicator = communicator->split(0, communicator->rank());
     shard = shard_of(config.run, world.rank(), world.size());
-    comm::together(world, [&] {
-      plan = plan_batch(config, world.size());
-      compile(config, graph);
-    });
+    compile(config, graph, world);
     require_same_properties(world, layout_properties(parameters));
     comm::together(world, [&] {
       arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes(),
@@ -76,22 +73,37 @@ struct Step::State {
     }
   }
 
-  void compile(const Config& config, const model::Graph& graph) {
+  void compile(const Config& config, const model::Graph& graph, comm::Communicator& world) {
+    const int in_flight = steps_in_flight(device.kind());
+    const MemoryBudget budget = memory_budget_of(device, world.placement().local_ranks);
+    const TrainingTarget target{config,
+                                graph,
+                                backend,
+                                communicator->size(),
+                                memory_limit(config, budget),
+                                in_flight,
+                                communicator->size() > 1 ? communicator.get() : nullptr};
+    int64_t passes = 0;
+    comm::together(world, [&] {
+      require_fits(
+          config,
+          min_memory(config, graph, plan_batch(config, world.size()), device.kind(), world.size()),
+          budget);
+      passes = choose_passes(target);
+    });
+    passes = comm::max(world, passes);
+    comm::together(world, [&] {
+      TrainingProgram compiled = compile_training(target, passes, parameters);
+      require_fits(config, compiled.memory, budget);
+      plan = compiled.batch;
+      program = std::move(compiled.program);
+      create_slots(config, graph, in_flight);
+    });
+  }
+
+  void create_slots(const Config& config, const model::Graph& graph, int in_flight) {
     stream = device.create_stream(StreamKind::kCompute);
     copies = device.create_stream(StreamKind::kCopy);
-    const int ranks = communicator->size();
-    model::CompileOptions options = training_options(config, plan, ranks);
-    options.collective = communicator->size() > 1 ? communicator.get() : nullptr;
-    const int in_flight = steps_in_flight(device.kind());
-    const MemoryBudget budget = memory_budget_of(device);
-    const bool cpu = device.kind() == DeviceKind::kCpu;
-    const int sharing = cpu ? communicator->placement().local_ranks : 1;
-    require_fits(config, min_memory(config, graph, plan, device.kind(), ranks), budget, sharing);
-    program = model::Program::compile(graph, backend, options, parameters);
-    require_fits(
-        config,
-        planned_memory(config, graph, plan, device.kind(), ranks, parameters, *program, in_flight),
-        budget, sharing);
     optimizer = std::make_unique<Optimizer>(config.run, parameters, backend, shard,
                                             shard.is_whole() ? nullptr : communicator.get());
     const SampleSize sample{graph.input.input.bytes(), graph.input.target.bytes(),

@@ -1,0 +1,106 @@
+#include "trainer/step/training_program.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "comm/bucketer.h"
+#include "trainer/config/device.h"
+#include "trainer/optimizer/shard.h"
+
+namespace trireme::train {
+
+namespace {
+
+model::CompileOptions training_options(const Config& config, const BatchPlan& batch, int ranks) {
+  const BucketConfig& buckets = config.run.buckets();
+  const comm::BucketOptions sizes{buckets.first_bytes(), buckets.bytes(), buckets.last_bytes()};
+  const Shard shard = shard_of(config.run, 0, ranks);
+  model::CompileOptions options;
+  options.batch = batch.micro;
+  options.accumulate = batch.passes > 1;
+  options.dtype = compute_dtype(config);
+  options.bucket_ends = [sizes](std::span<const int64_t> ends) {
+    std::vector<int64_t> chosen;
+    for (const comm::Bucket& bucket : comm::cut_buckets(ends, DType::kF32, sizes)) {
+      chosen.push_back(bucket.end);
+    }
+    return chosen;
+  };
+  if (!shard.is_whole()) options.bucket_multiple = shard.count * kShardAlignment;
+  return options;
+}
+
+TrainingProgram compile(const TrainingTarget& target, const BatchPlan& batch,
+                        size_t activation_limit, model::Parameters& parameters) {
+  model::CompileOptions options = training_options(target.config, batch, target.ranks);
+  options.collective = target.collective;
+  options.activation_limit = activation_limit;
+  TrainingProgram compiled{.batch = batch};
+  compiled.program = model::Program::compile(target.graph, target.backend, options, parameters);
+  compiled.memory =
+      planned_memory(target.config, target.graph, batch, target.backend.device().kind(),
+                     target.ranks, parameters, *compiled.program, target.batches);
+  return compiled;
+}
+
+bool fits(const TrainingTarget& target, const BatchPlan& batch) {
+  const RankMemory lower_bound =
+      min_memory(target.config, target.graph, batch, target.backend.device().kind(), target.ranks);
+  if (lower_bound.total() > target.limit) return false;
+  model::Parameters parameters;
+  return compile(target, batch, 0, parameters).memory.total() <= target.limit;
+}
+
+}  // namespace
+
+int64_t choose_passes(const TrainingTarget& target) {
+  const BatchPlan smallest = plan_batch(target.config, target.ranks);
+  if (target.config.run.batch().micro() != kLargestMicro || target.limit == 0) {
+    return smallest.passes;
+  }
+  const auto fits_with = [&](int64_t passes) {
+    return fits(target, with_passes(smallest, passes));
+  };
+  // Doubles the passes until the plan fits, then searches between the last two.
+  int64_t low = 0;
+  int64_t high = 1;
+  while (high < smallest.passes && !fits_with(high)) {
+    low = high;
+    high = std::min(2 * high, smallest.passes);
+  }
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (fits_with(middle) ? high : low) = middle;
+  }
+  return high;
+}
+
+TrainingProgram compile_training(const TrainingTarget& target, int64_t passes,
+                                 model::Parameters& parameters) {
+  const BatchPlan batch = with_passes(plan_batch(target.config, target.ranks), passes);
+  TrainingProgram plain = compile(target, batch, 0, parameters);
+  const size_t needed = plain.memory.total();
+  if (target.limit == 0 || needed <= target.limit) return plain;
+  const size_t other = needed - plain.program->activation_bytes();
+  return compile(target, batch, target.limit > other ? target.limit - other : 1, parameters);
+}
+
+std::string recomputation_text(const model::Program& program) {
+  int64_t forward = 0, repeated = 0;
+  double repeated_flops = 0;
+  for (const model::InstructionReport& instruction : program.instructions()) {
+    forward += instruction.forward;
+    if (!instruction.repeats) continue;
+    ++repeated;
+    repeated_flops += instruction.flops;
+  }
+  if (repeated == 0) return "";
+  const double once = program.forward_flops() + program.backward_flops() - repeated_flops;
+  return fmt::format(
+      "{} of {} operations of the forward pass run again in the backward pass ({:.1f}% more "
+      "floating-point operations)",
+      repeated, forward, once > 0 ? 100 * repeated_flops / once : 0);
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,48 @@
+// Compiles the training program of a rank so that it fits into memory.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "core/collective.h"
+#include "model/graph.h"
+#include "model/program.h"
+#include "trainer/config/config.h"
+#include "trainer/step/batch_plan.h"
+#include "trainer/step/rank_memory.h"
+
+namespace trireme::train {
+
+struct TrainingProgram {
+  BatchPlan batch;
+  std::unique_ptr<const model::Program> program = nullptr;
+  RankMemory memory = {};
+};
+
+// What a training program is compiled for. All references must outlive it.
+struct TrainingTarget {
+  const Config& config;
+  const model::Graph& graph;
+  ops::Backend& backend;
+  int ranks;
+  size_t limit;                      // see memory_limit()
+  int batches;                       // full batches in memory
+  Collective* collective = nullptr;  // see CompileOptions::collective
+};
+
+// Returns the number of passes of a step: as configured or, with batch.micro -1, the smallest with
+// which the plan fits into memory without recomputation; if there is none, that of micro-batches of
+// one sample.
+int64_t choose_passes(const TrainingTarget& target);
+
+// Compiles the program with this number of passes. If `parameters` are empty, fills them in. If the
+// plan exceeds the limit, the program recomputes as much as is needed and possible.
+TrainingProgram compile_training(const TrainingTarget& target, int64_t passes,
+                                 model::Parameters& parameters);
+
+// Returns a description of what the program recomputes, "" if nothing: "26 of 64 operations of the
+// forward pass run again in the backward pass (6.1% more floating-point operations)".
+std::string recomputation_text(const model::Program& program);
+
+}  // namespace trireme::train
