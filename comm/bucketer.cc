@@ -59,7 +59,7 @@ struct Bucketer::State {
 
   State(Communicator& its_communicator, Device& its_device, Stream& its_compute,
         void* its_gradients, DType its_dtype, std::span<const Bucket> its_buckets,
-        WireFormat its_wire, int slots, std::optional<int64_t> its_scatter)
+        WireFormat its_wire, int slots, std::optional<Scatter> its_scatter)
       : communicator(its_communicator),
         device(its_device),
         compute(its_compute),
@@ -67,11 +67,12 @@ struct Bucketer::State {
         dtype(its_dtype),
         buckets(its_buckets),
         wire(std::move(its_wire)),
-        scatter(its_scatter),
+        scatter(std::move(its_scatter)),
         done(device.create_event()) {
     for (size_t i = 0; i < buckets.size(); ++i) {
       ready.push_back(device.create_event());
       gathered.push_back(device.create_event());
+      delivered.push_back(device.create_event());
     }
     for (int i = 0; i < slots; ++i) times.emplace_back(device, buckets.size());
     now = &times_of(0);
@@ -101,11 +102,22 @@ struct Bucketer::State {
     stream().record(*now->begin[i]);
     const CallTag tag = {static_cast<int32_t>(i)};
     if (i == 0 || wire.dtype == dtype) {
-      sum(i, at(gradients, buckets[i].begin, dtype), dtype, tag);
+      sum(i, memory_of(i), dtype, tag);
     } else {
       sum_in_wire_dtype(i, tag);
     }
+    if (scatter && scatter->deliver) {
+      scatter->deliver(i, memory_of(i), stream());
+      stream().record(*delivered[i]);
+      // What the compute stream does from now on may reuse the memory of the bucket before.
+      if (background && i > 0) compute.wait(*delivered[i - 1]);
+    }
     stream().record(*now->end[i]);
+  }
+
+  std::byte* memory_of(size_t i) const {
+    const bool separate = scatter && !scatter->memory.empty();
+    return separate ? scatter->memory[i] : at(gradients, buckets[i].begin, dtype);
   }
 
   // Returns the elements of a bucket whose sum this rank receives, relative to its begin.
@@ -120,11 +132,11 @@ struct Bucketer::State {
     const auto [begin, end] = summed(i);
     if (!scatter) return communicator.all_reduce_sum(data, end - begin, type, stream(), tag);
     communicator.reduce_scatter_sum(data, at(data, begin, type), end - begin, type, stream(), tag);
-    if (i == 0) communicator.broadcast(data, *scatter, type, /*root=*/0, stream(), tag);
+    if (i == 0) communicator.broadcast(data, scatter->shared, type, /*root=*/0, stream(), tag);
   }
 
   void sum_in_wire_dtype(size_t i, CallTag tag) {
-    std::byte* const data = at(gradients, buckets[i].begin, dtype);
+    std::byte* const data = memory_of(i);
     wire.to_wire(data, staging.data(), buckets[i].end - buckets[i].begin, stream());
     sum(i, staging.data(), wire.dtype, tag);
     const auto [begin, end] = summed(i);
@@ -176,12 +188,13 @@ struct Bucketer::State {
   DType dtype;
   std::span<const Bucket> buckets;
   WireFormat wire;
-  std::optional<int64_t> scatter;
+  std::optional<Scatter> scatter;
   Buffer staging;   // a bucket in the wire dtype
   size_t next = 0;  // the next bucket to launch
   std::vector<std::unique_ptr<Event>> ready;
   std::unique_ptr<Event> done;
   std::vector<std::unique_ptr<Event>> gathered;
+  std::vector<std::unique_ptr<Event>> delivered;
   size_t waiting = 0;  // the compute stream has not waited for buckets below it to be gathered
   std::vector<Times> times;
   Times* now = nullptr;  // of the step that is being queued
@@ -192,11 +205,11 @@ struct Bucketer::State {
 
 Bucketer::Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
                    DType dtype, std::vector<Bucket> buckets, WireFormat wire, int slots,
-                   bool on_one_rank, std::optional<int64_t> scatter)
+                   bool on_one_rank, std::optional<Scatter> scatter)
     : buckets_(std::move(buckets)) {
   if ((communicator.size() == 1 && !on_one_rank) || buckets_.empty()) return;
   state_ = std::make_unique<State>(communicator, device, compute, gradients, dtype, buckets_,
-                                   std::move(wire), slots, scatter);
+                                   std::move(wire), slots, std::move(scatter));
 }
 
 Bucketer::~Bucketer() = default;

@@ -4,6 +4,7 @@
 // order, on a background stream.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -48,6 +49,17 @@ struct WireFormat {
   Convert from_wire;  // likewise
 };
 
+// How ranks divide the sums of buckets among themselves, which must have equal parts for all ranks:
+// each receives the sums of its part, by reduce-scatter.
+struct Scatter {
+  int64_t shared = 0;  // the first elements of the first bucket, whose sums all ranks receive
+  // If not empty, the memory of each bucket, which is not a range of an array. It may be reused once
+  // the gradients of the next bucket are final.
+  std::vector<std::byte*> memory = {};
+  // Queues work that copies the sums out of the memory of a bucket. Only with `memory`.
+  std::function<void(size_t bucket, const std::byte* memory, Stream& stream)> deliver = {};
+};
+
 // Launches the sums of one gradient array's buckets. Does nothing in a world of one rank, unless
 // `on_one_rank` is set. Steps that use it can be recorded: it queues only conversions, sums and
 // events.
@@ -58,12 +70,10 @@ class Bucketer {
   // between the first advance() and the end of finish(); if layers communicate too, pass a
   // communicator that only the bucketer uses (see Communicator::split). `slots` is the number of
   // steps whose times are stored separately. `on_one_rank` queues the sums in a world of one rank,
-  // too, for tests. With `scatter`, buckets, which must have equal parts for all ranks, are summed
-  // by reduce-scatter: each rank then has the sums of its part, and those of the first `*scatter`
-  // elements of the array.
+  // too, for tests.
   Bucketer(Communicator& communicator, Device& device, Stream& compute, void* gradients,
            DType dtype, std::vector<Bucket> buckets, WireFormat wire = {}, int slots = 1,
-           bool on_one_rank = false, std::optional<int64_t> scatter = {});
+           bool on_one_rank = false, std::optional<Scatter> scatter = {});
   ~Bucketer();
 
   // Selects the slot that stores the times of the work queued from now on; initially 0.

@@ -69,7 +69,8 @@ void print_choices(const Target& target, const model::Graph& graph, const RankPl
     fmt::print("  {:<14}  {:<13}  {:>10}  {:>11}  {:>10}  {}\n", cells...);
   };
   row("parallel.shard", "recomputation", "parameters", "activations", "total", "");
-  for (const ParallelConfig::Shard shard : {ParallelConfig::NONE, ParallelConfig::OPTIMIZER}) {
+  for (const ParallelConfig::Shard shard :
+       {ParallelConfig::NONE, ParallelConfig::OPTIMIZER, ParallelConfig::GRADIENTS}) {
     if (shard != ParallelConfig::NONE && plan.ranks == 1) continue;
     Target choice = target;
     choice.config.run.mutable_parallel()->set_shard(shard);

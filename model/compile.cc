@@ -167,6 +167,52 @@ void place_parameters(const CompiledNetwork& network, const CompileOptions& opti
   parameters.elements = end + padding;
 }
 
+// Places the gradients of each bucket in one storage. Its memory is in use from the first instruction
+// that writes one of them until the gradients of the next bucket are final: until then they are
+// summed over ranks.
+void place_transient_gradients(CompiledNetwork& network, const Parameters& parameters) {
+  std::vector<ValueId> buckets;
+  std::vector<int64_t> begins{0};
+  for (const int64_t end : parameters.bucket_ends) {
+    buckets.push_back(static_cast<ValueId>(network.values.size()));
+    const int storage = buckets.back();  // unused, as there are no more storages than values
+    const Shape elements{end - begins.back()};
+    network.values.push_back(
+        {.spec = {parameters.array_dtype(), elements, Layout::row_major()}, .storage = storage});
+    network.bucket_storages.push_back(storage);
+    begins.push_back(end);
+  }
+  const auto bucket_of_value = [&](const Value& gradient) {
+    return bucket_of(parameters, parameters.all[static_cast<size_t>(gradient.index)]);
+  };
+  std::vector<size_t> final_at(buckets.size(), network.instructions.size() - 1);
+  std::vector<bool> found(buckets.size());  // a gradient
+  const std::vector<int> last = last_writes(network, parameters);
+  for (Value& value : network.values) {
+    const auto index = static_cast<size_t>(value.index);
+    if (value.home != Home::kGradient || last[index] < 0) continue;
+    const size_t bucket = bucket_of_value(value);
+    value.storage = network.bucket_storages[bucket];
+    value.offset = static_cast<size_t>(parameters.all[index].begin - begins[bucket]) *
+                   size_of(value.spec.dtype);
+    size_t& final = final_at[bucket];
+    final = std::max(found[bucket] ? final : 0, static_cast<size_t>(last[index]));
+    found[bucket] = true;
+  }
+  for (Instruction& instruction : network.instructions) {
+    for (const ValueId arg : instruction.args) {
+      if (arg == kNoValue) continue;
+      const Value& value = network.values[static_cast<size_t>(arg)];
+      if (value.home == Home::kGradient)
+        instruction.buckets.push_back(buckets[bucket_of_value(value)]);
+    }
+  }
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    const size_t end = b + 1 < buckets.size() ? final_at[b + 1] : network.instructions.size() - 1;
+    network.instructions[end].buckets.push_back(buckets[b]);
+  }
+}
+
 // Places the running statistics, frozen ones last.
 void place_all_running_stats(Parameters& parameters) {
   if (parameters.running_stat_elements > 0) return;
@@ -287,11 +333,12 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
   network.forward_instructions = remove_dead(network.instructions, network.values,
                                              static_cast<size_t>(emitter->forward_instructions()));
   network.cache_bytes = emitter->cache_bytes();
+  place_parameters(network, options, parameters);
+  if (options.transient_gradients) place_transient_gradients(network, parameters);
   if (options.activation_limit > 0) {
     recompute(network.instructions, network.forward_instructions, network.values, backend,
               options.activation_limit);
   }
-  place_parameters(network, options, parameters);
   place_all_running_stats(parameters);
   place_activations(network);
   place_arguments(network);

@@ -18,6 +18,16 @@ void check_ranges(const Checker& c, const std::vector<UpdateRange>& all, const S
   }
 }
 
+// Checks the elements of an array that belong to a range.
+void check_shift(const Checker& c, int array, const char* what, const UpdateRange& range,
+                 int64_t shift) {
+  const int64_t elements = c.shape(array).elements();
+  const bool fits = range.begin + shift >= 0 && range.end + shift <= elements;
+  if (fits && shift % 4 == 0) return;
+  c.refuse(fmt::format("range [{}, {}) cannot have {} from {} on of {}", range.begin, range.end,
+                       what, range.begin + shift, elements));
+}
+
 // Checks the slots, which are the args from `first` on and have an element for each of the ranges.
 void check_slots(const Checker& c, const UpdateRule& rule, int first,
                  const std::vector<UpdateRange>& ranges) {
@@ -25,14 +35,14 @@ void check_slots(const Checker& c, const UpdateRule& rule, int first,
   c.count(static_cast<size_t>(end));
   for (int slot = first; slot < end; ++slot) {
     c.is(slot, c.present(first) ? c.shape(first) : c.shape(0));
-    for (const UpdateRange& range : ranges) {
-      const int64_t last = range.end + range.slot_shift;
-      const bool fits = range.begin + range.slot_shift >= 0 && last <= c.shape(slot).elements();
-      if (!fits || range.slot_shift % 4 != 0) {
-        c.refuse(fmt::format("range [{}, {}) cannot have slots from {} on of {}", range.begin,
-                             range.end, range.begin + range.slot_shift, c.shape(slot).elements()));
-      }
-    }
+    for (const UpdateRange& range : ranges) check_shift(c, slot, "slots", range, range.slot_shift);
+  }
+}
+
+void check_gradients(const Checker& c, int gradients, const std::vector<UpdateRange>& ranges) {
+  c.rank(gradients, 1);
+  for (const UpdateRange& range : ranges) {
+    check_shift(c, gradients, "gradients", range, range.gradient_shift);
   }
 }
 
@@ -66,7 +76,7 @@ const OpInfo TensorSquares::kInfo{.name = "tensor_squares",
 void TensorSquares::check(const Checker& c) const {
   if (!is_layer_wise(rule)) c.refuse("the rule is not layer-wise");
   check_slots(c, rule, kSlots, ranges);
-  c.is(kGradients, c.shape(kParameters));
+  check_gradients(c, kGradients, ranges);
   c.is(kSums, {static_cast<int64_t>(ranges.size()), 2});
   check_scaling<TensorSquares>(c, max_norm);
   check_ranges(c, ranges, c.shape(kParameters));
@@ -96,7 +106,7 @@ const OpInfo Update::kInfo{.name = "update",
 void Update::check(const Checker& c) const {
   check_slots(c, rule, kSlots, ranges);
   const Shape& array = c.shape(kParameters);
-  c.is(kGradients, array);
+  check_gradients(c, kGradients, ranges);
   c.is(kLowPrecision, array);
   c.is(kAverage, array);
   if (is_layer_wise(rule)) c.needs(kTrustRatios, {static_cast<int64_t>(ranges.size())});

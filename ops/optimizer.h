@@ -14,7 +14,7 @@ namespace trireme::ops {
 
 // Elements [begin, end) of the arrays, with their settings. Elements outside all ranges (padding)
 // are not accessed. With slot_shift, a multiple of 4, slots hold only a part of the elements, as in
-// ZeRO: those of element i are at i + slot_shift.
+// ZeRO: those of element i are at i + slot_shift. Likewise gradient_shift for gradients.
 struct UpdateRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -23,6 +23,7 @@ struct UpdateRange {
   // Layer-wise rules only, for which a range is a tensor: if false, its trust ratio is 1.
   bool use_trust_ratio = true;
   int64_t slot_shift = 0;
+  int64_t gradient_shift = 0;
 };
 
 // kSum, f64 [1], is the sum of x^2 over `ranges`. The order of summation depends only on the

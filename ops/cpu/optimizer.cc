@@ -182,9 +182,10 @@ void tensor_squares(const Rule& rule, const TensorSquares& op, const std::vector
   each_piece(pieces, [&](size_t i) {
     const Piece& piece = pieces[i];
     const int64_t at = piece.begin, slot = at + piece.slot_shift;
+    const float* const gradients = g + at + piece.gradient_shift;
     if (!piece.use_trust_ratio) return;
     squares[i] = squares_of_piece<Rule>(rule.numbers(step->step, step->of(piece, 1)),
-                                        step->gradient_factor, p + at, g + at, piece.end - at,
+                                        step->gradient_factor, p + at, gradients, piece.end - at,
                                         pointer<const float>(args, Op::kSlots + I) + slot...);
   });
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -206,10 +207,11 @@ void update(const Rule& rule, const Update& op, const std::vector<Piece>& pieces
   each_piece(pieces, [&](size_t i) {
     const Piece& piece = pieces[i];
     const int64_t at = piece.begin, slot = at + piece.slot_shift;
+    const float* const gradients = g + at + piece.gradient_shift;
     const int64_t count = piece.end - at;
     const auto n =
         rule.numbers(step->step, step->of(piece, kLayerWise<Rule> ? ratios[piece.range] : 1));
-    update_piece<Rule>(n, step->gradient_factor, p + at, g + at, count,
+    update_piece<Rule>(n, step->gradient_factor, p + at, gradients, count,
                        pointer<float>(args, Op::kSlots + I) + slot...);
     if (average) update_average(weight, p + at, average + at, count);
     copy_low_precision(p, args[Op::kLowPrecision], low_dtype, at, count);

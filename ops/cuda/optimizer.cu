@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(kThreads)
   each_quad(piece, [&](const Quad& quad) {
     const Pack<float, kQuad> p = load(parameters, quad);
     Pack<float, kQuad> s[kMaxSlots] = {load(slots[I] + piece.slot_shift, quad)...};
-    const Pack<float, kQuad> g = load(gradients, quad);
+    const Pack<float, kQuad> g = load(gradients + piece.gradient_shift, quad);
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {  // elements outside the piece are 0
       const float d =
@@ -249,7 +249,7 @@ __global__ void __launch_bounds__(kThreads)
   each_quad(piece, [&](const Quad& quad) {
     Pack<float, kQuad> p = load(parameters, quad);
     Pack<float, kQuad> s[kMaxSlots] = {load(slots[I] + piece.slot_shift, quad)...};
-    const Pack<float, kQuad> g = load(gradients, quad);
+    const Pack<float, kQuad> g = load(gradients + piece.gradient_shift, quad);
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {
       Rule::apply(n, g.values[i] * step.gradient_factor, p.values[i], s[I].values[i]...);

@@ -72,7 +72,7 @@ TEST_P(BucketerRanksTest, ScattersAndGathers) {
   const std::vector<Bucket> buckets{{0, 96}, {96, 96 + ranks_ * part}};
   const int64_t end = buckets.back().end;
   Bucketer bucketer(communicator_, device_, *self_.stream, gradients_.data(), DType::kF32, buckets,
-                    /*wire=*/{}, /*slots=*/1, /*on_one_rank=*/false, /*scatter=*/16);
+                    /*wire=*/{}, /*slots=*/1, /*on_one_rank=*/false, Scatter{.shared = 16});
   const Buffer values = communicator_.allocate(bytes_of(end, DType::kF32));
   const std::vector<Bucketer::Array> arrays(2, {values.data(), DType::kF32});
   for (int step = 0; step < 20; ++step) {

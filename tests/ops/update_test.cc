@@ -153,15 +153,16 @@ TEST_P(UpdateTest, EveryRule) {
   }
 }
 
-// Slots of the elements from 16 on, as of a rank of ZeRO.
+// Slots and gradients of the elements from 16 on, as of a rank of ZeRO.
 TEST_P(UpdateTest, SlotsOfAPart) {
   for (const UpdateRule& rule : rules()) {
-    const std::vector<UpdateRange> ranges{{.begin = 16, .end = 33, .slot_shift = -16},
-                                          {.begin = 64, .end = 100, .slot_shift = -44}};
+    const std::vector<UpdateRange> ranges{
+        {.begin = 16, .end = 33, .slot_shift = -16, .gradient_shift = -12},
+        {.begin = 64, .end = 100, .slot_shift = -44, .gradient_shift = -40}};
     const TestTensor ratios = uniform(full({2}), 5, 0.5, 2);
     Case update{.name = "part",
                 .op = Update{rule, ranges},
-                .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), none(),
+                .tensors = {random(full({100}), 1), random(full({60}), 2), none(), none(), none(),
                             state(), none(), is_layer_wise(rule) ? ratios : none(), none()},
                 .state = state_at(3)};
     add_slots(update, rule, 56);
@@ -169,7 +170,7 @@ TEST_P(UpdateTest, SlotsOfAPart) {
     if (!is_layer_wise(rule)) continue;
     Case squares{.name = "part",
                  .op = TensorSquares{rule, ranges},
-                 .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), none(),
+                 .tensors = {random(full({100}), 1), random(full({60}), 2), none(), none(), none(),
                              state(), exact(DType::kF64, {2, 2})},
                  .state = state_at(3)};
     add_slots(squares, rule, 56);
@@ -212,12 +213,11 @@ TEST_P(UpdateTest, TensorSquares) {
 // The first step from zero moments, whose result depends on the bias correction.
 TEST_P(UpdateTest, AdamFromZero) {
   const std::vector<double> zeros(100, 0.0);
-  check(
-      {.name = "from zero",
-       .op = Update{Adam{}, {{0, 100, 0.1f, 1}}},
-       .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), none(), state(),
-                   none(), none(), none(), with(full({100}), zeros), with(full({100}), zeros)},
-       .state = state_at(0)});
+  check({.name = "from zero",
+         .op = Update{Adam{}, {{0, 100, 0.1f, 1}}},
+         .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), none(), state(),
+                     none(), none(), none(), with(full({100}), zeros), with(full({100}), zeros)},
+         .state = state_at(0)});
 }
 
 TEST_P(UpdateTest, ScaleLoss) {

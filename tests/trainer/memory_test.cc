@@ -45,6 +45,7 @@ TEST_P(MemoryTest, RecomputationChangesNothing) {
   expect_same_training("accumulated", {"batch.micro=5"});
   expect_same_training("frozen", {"model.freeze='conv2d_0[.].*'"});
   expect_same_training("sharded", {"parallel.shard=OPTIMIZER"});
+  expect_same_training("gradients-sharded", {"parallel.shard=GRADIENTS", "batch.micro=5"});
   if (GetParam() == "cuda" || ops::cpu_computes_in(DType::kBF16)) {
     expect_same_training("in-BF16", {"train.precision=BF16"});
   }

@@ -10,6 +10,7 @@ const std::vector<std::string> kSmallBuckets{
     "buckets={first_bytes: 512 bytes: 2048 last_bytes: 512}", "checkpoint.every_steps=7",
     "train.epochs=5"};
 const std::string kZero1 = "parallel.shard=OPTIMIZER";
+const std::string kZero2 = "parallel.shard=GRADIENTS";
 
 std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
   all.insert(all.end(), more.begin(), more.end());
@@ -18,22 +19,25 @@ std::vector<std::string> with(std::vector<std::string> all, const std::vector<st
 
 class ZeroTest : public RunTest {
  protected:
-  void run_both(const std::string& name, const std::vector<std::string>& assignments) {
+  void run_all(const std::string& name, const std::vector<std::string>& assignments) {
     const auto all = with(kSmallBuckets, assignments);
     run(kOwnNorm, name + "-plain", all);
-    run(kOwnNorm, name + "-zero", with(all, {kZero1}));
+    run(kOwnNorm, name + "-zero1", with(all, {kZero1}));
+    run(kOwnNorm, name + "-zero2", with(all, {kZero2}));
   }
   void expect_same_training(const std::string& name, const std::vector<std::string>& assignments) {
     SCOPED_TRACE(name);
-    run_both(name, assignments);
-    expect_same(name + "-plain", name + "-zero");
+    run_all(name, assignments);
+    expect_same(name + "-plain", name + "-zero1");
+    expect_same(name + "-plain", name + "-zero2");
   }
   // If norms are summed over the parts of ranks, they are rounded differently.
   void expect_similar_training(const std::string& name,
                                const std::vector<std::string>& assignments) {
     SCOPED_TRACE(name);
-    run_both(name, assignments);
-    expect_same_losses(name + "-plain", name + "-zero", 20, 1e-6);
+    run_all(name, assignments);
+    expect_same_losses(name + "-plain", name + "-zero1", 20, 1e-6);
+    expect_same_losses(name + "-plain", name + "-zero2", 20, 1e-6);
   }
 
   // CPU ranks of one host sum in the same order in all-reduce and reduce-scatter; NCCL may not.
@@ -58,7 +62,6 @@ TEST_P(ZeroTest, EveryOptimizerTrainsAsWithoutIt) {
 }
 
 TEST_P(ZeroTest, WorksWithEveryWayToTrain) {
-  expect_same_training("accumulated", {"batch.micro=5"});
   expect_same_training("frozen", {"model.freeze='conv2d_0[.].*'"});
   expect_same_training("summed-in-BF16", {"buckets.precision=BF16"});
   if (GetParam() == "cuda" || ops::cpu_computes_in(DType::kBF16)) {
@@ -68,10 +71,21 @@ TEST_P(ZeroTest, WorksWithEveryWayToTrain) {
   expect_similar_training("clipped", {"train.clip_norm=0.1"});
 }
 
+// ZeRO-2 sums each micro-batch over ranks before it adds them up. Adam would amplify the rounding of
+// small gradients.
+TEST_P(ZeroTest, AccumulatesMicroBatches) {
+  run_all("accumulated", {"batch.micro=5", "optimizer={sgd {momentum: 0.9}}"});
+  expect_same("accumulated-plain", "accumulated-zero1");
+  expect_same_losses("accumulated-plain", "accumulated-zero2", 20, 1e-6);
+}
+
 TEST_P(ZeroTest, ResumesInAnyLayout) {
   run(kOwnNorm, "straight", kSmallBuckets);
-  const auto layouts = std::vector<std::pair<std::string, std::string>>{
-      {"parallel.shard=NONE", kZero1}, {kZero1, "parallel.shard=NONE"}, {kZero1, kZero1}};
+  const auto layouts =
+      std::vector<std::pair<std::string, std::string>>{{"parallel.shard=NONE", kZero1},
+                                                       {kZero1, "parallel.shard=NONE"},
+                                                       {kZero1, kZero2},
+                                                       {kZero2, kZero1}};
   for (size_t i = 0; i < layouts.size(); ++i) {
     const std::string name = "resumed" + std::to_string(i);
     run(kOwnNorm, name, with(kSmallBuckets, {layouts[i].first, "train.max_steps=10"}));
@@ -84,20 +98,26 @@ TEST_P(ZeroTest, ResumesInAnyLayout) {
 TEST_P(ZeroTest, ResumesARunOfOneRank) {
   run_alone(kSyncNorm, "alone", kSmallBuckets);
   run_alone(kSyncNorm, "resumed", with(kSmallBuckets, {kZero1, "train.max_steps=7"}));
-  run(kSyncNorm, "resumed", with(kSmallBuckets, {kZero1}));
+  run(kSyncNorm, "resumed", with(kSmallBuckets, {kZero2}));
   expect_same_losses("alone", "resumed", 20);
 }
 
-TEST_P(ZeroTest, OptimizerStateIsSharded) {
+TEST_P(ZeroTest, StateIsSharded) {
   const std::vector<std::string> assignments{"train.device=" + GetParam(), "optimizer={adam {}}"};
   StepFixture plain(*world_, kStepConfig, assignments);
-  StepFixture zero(*world_, kStepConfig, with(assignments, {kZero1}));
+  const StepMemory whole = plain.step().memory_bytes();
   const auto ranks = static_cast<size_t>(world_->size());
-  const size_t padding = 2 * ranks * 32 * sizeof(float) * zero.step().buckets().size();
-  EXPECT_NEAR(static_cast<double>(zero.step().memory_bytes().optimizer),
-              static_cast<double>(plain.step().memory_bytes().optimizer / ranks),
-              static_cast<double>(padding));
-  EXPECT_TRUE(zero.step().state().has_shards());
+  for (const std::string& shard : {kZero1, kZero2}) {
+    StepFixture zero(*world_, kStepConfig, with(assignments, {shard}));
+    const size_t padding = 2 * ranks * 32 * sizeof(float) * zero.step().buckets().size();
+    const StepMemory memory = zero.step().memory_bytes();
+    EXPECT_NEAR(static_cast<double>(memory.optimizer), static_cast<double>(whole.optimizer / ranks),
+                static_cast<double>(padding));
+    const size_t gradients = shard == kZero2 ? whole.gradients / ranks : whole.gradients;
+    EXPECT_NEAR(static_cast<double>(memory.gradients), static_cast<double>(gradients),
+                static_cast<double>(padding));
+    EXPECT_TRUE(zero.step().state().has_shards());
+  }
 }
 
 TRIREME_ON_ALL_DEVICES(ZeroTest);

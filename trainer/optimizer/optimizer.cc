@@ -83,7 +83,17 @@ void restrict_to(const std::vector<ArrayPart>& parts, const model::Parameters& p
     range.begin = std::clamp(range.begin, part.begin, part.end);
     range.end = std::clamp(range.end, part.begin, part.end);
     range.slot_shift = part.slot_shift;
+    range.gradient_shift = part.gradient_shift;
   }
+}
+
+// Returns the ranges in the gradient array.
+std::vector<ops::UpdateRange> gradient_ranges(std::vector<ops::UpdateRange> ranges) {
+  for (ops::UpdateRange& range : ranges) {
+    range.begin += range.gradient_shift;
+    range.end += range.gradient_shift;
+  }
+  return ranges;
 }
 
 }  // namespace
@@ -120,7 +130,7 @@ std::vector<std::string> optimizer_state_names(const OptimizerConfig& config) {
 Optimizer::Optimizer(const RunConfig& config, const model::Parameters& parameters,
                      ops::Backend& backend, Shard shard, Collective* ranks)
     : device_(backend.device()), ranks_(ranks) {
-  const TensorSpec array = array_spec(DType::kF32, parameters.trained_elements);
+  const TensorSpec gradients = array_spec(DType::kF32, gradient_elements(parameters, shard));
   const TensorSpec sum = array_spec(DType::kF64, 1);
   const TensorSpec scale = loss_scale_spec();
   ops::AdjustLossScale adjust;
@@ -132,9 +142,9 @@ Optimizer::Optimizer(const RunConfig& config, const model::Parameters& parameter
   adjust_plan_ = backend.plan(adjust, std::array{sum, scale});
   loss_scale_ = device_.allocate(scale.bytes());
   const ops::SumOfSquares squares{
-      .ranges = update_ranges(parameters, config.optimizer(), shard),
+      .ranges = gradient_ranges(update_ranges(parameters, config.optimizer(), shard)),
       .checked_ranges = {{.begin = ops::kMetricLoss, .end = ops::kMetricLoss + 1}}};
-  squares_plan_ = backend.plan(squares, std::array{array, sum});
+  squares_plan_ = backend.plan(squares, std::array{gradients, sum});
   squares_ = device_.allocate(sum.bytes());
   plan_update(config, parameters, backend, shard);
   size_t scratch = 0;
@@ -149,6 +159,7 @@ void Optimizer::plan_update(const RunConfig& config, const model::Parameters& pa
                             ops::Backend& backend, Shard shard) {
   const OptimizerConfig& optimizer = config.optimizer();
   const TensorSpec array = array_spec(DType::kF32, parameters.trained_elements);
+  const TensorSpec gradients = array_spec(DType::kF32, gradient_elements(parameters, shard));
   const TensorSpec low = parameters.low_precision()
                              ? array_spec(parameters.dtype, parameters.trained_elements)
                              : ops::absent();
@@ -176,13 +187,13 @@ void Optimizer::plan_update(const RunConfig& config, const model::Parameters& pa
     tensor_squares_ = device_.allocate(sums.bytes());
     tensor_squares_plan_ = backend.plan(
         ops::TensorSquares{update.rule, update.ranges, update.max_norm},
-        with_slots({array, array, squares, scale, metrics_spec(), state_spec(), sums}));
+        with_slots({array, gradients, squares, scale, metrics_spec(), state_spec(), sums}));
     ratios_plan_ = backend.plan(ops::TrustRatios{update.rule, update.ranges},
                                 std::array{sums, state_spec(), ratios});
   }
-  update_plan_ =
-      backend.plan(update, with_slots({array, array, squares, scale, metrics_spec(), state_spec(),
-                                       low, ratios, uses_ema(optimizer) ? array : ops::absent()}));
+  update_plan_ = backend.plan(
+      update, with_slots({array, gradients, squares, scale, metrics_spec(), state_spec(), low,
+                          ratios, uses_ema(optimizer) ? array : ops::absent()}));
 }
 
 void Optimizer::encode_loss_scaling(Stream& stream, ops::StepState* state) const {

@@ -3,8 +3,8 @@
 namespace trireme::train {
 
 Shard shard_of(const RunConfig& config, int rank, int ranks) {
-  if (config.parallel().shard() == ParallelConfig::NONE) return {};
-  return {rank, ranks};
+  if (config.parallel().shard() == ParallelConfig::NONE || ranks == 1) return {};
+  return {rank, ranks, config.parallel().shard() == ParallelConfig::GRADIENTS};
 }
 
 std::vector<ArrayPart> parts_of(const model::Parameters& parameters, Shard shard) {
@@ -14,7 +14,9 @@ std::vector<ArrayPart> parts_of(const model::Parameters& parameters, Shard shard
   for (const int64_t end : parameters.bucket_ends) {
     const int64_t elements = (end - begin) / shard.count;
     const int64_t own = begin + shard.index * elements;
-    parts.push_back({own, own + elements, slots - own});
+    const int64_t shift = slots - own;
+    parts.push_back(
+        {own, own + elements, shift, shard.has_gradients ? shift + kShardAlignment : 0});
     slots += elements;
     begin = end;
   }
@@ -23,6 +25,11 @@ std::vector<ArrayPart> parts_of(const model::Parameters& parameters, Shard shard
 
 int64_t slot_elements(const model::Parameters& parameters, Shard shard) {
   return parameters.trained_elements / shard.count;
+}
+
+int64_t gradient_elements(const model::Parameters& parameters, Shard shard) {
+  if (!shard.has_gradients) return parameters.trained_elements;
+  return kShardAlignment + slot_elements(parameters, shard);
 }
 
 }  // namespace trireme::train

@@ -1,6 +1,6 @@
 // The part of the flat arrays that a rank updates. With ZeRO (Rajbhandari et al.,
 // arXiv:1910.02054) each rank updates an equal part of every gradient bucket and has optimizer
-// state for these parts only. Otherwise every rank updates everything.
+// state, and with ZeRO-2 gradients, for these parts only. Otherwise every rank updates everything.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@
 namespace trireme::train {
 
 struct Shard {
-  int index = 0;  // of this rank
-  int count = 1;  // number of ranks that have the shards
+  int index = 0;               // of this rank
+  int count = 1;               // number of ranks that have the shards
+  bool has_gradients = false;  // the gradients are sharded, too
 
   bool is_whole() const { return count == 1; }
 };
@@ -30,6 +31,7 @@ struct ArrayPart {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t slot_shift = 0;  // as in ops::UpdateRange
+  int64_t gradient_shift = 0;
 };
 
 // Returns the parts of a shard, one for each bucket, in ascending order.
@@ -37,5 +39,9 @@ std::vector<ArrayPart> parts_of(const model::Parameters& parameters, Shard shard
 
 // Returns the number of elements of each optimizer state array.
 int64_t slot_elements(const model::Parameters& parameters, Shard shard);
+
+// Returns the number of elements of the gradient array, including the metrics in front. If gradients
+// are sharded, those of the parts begin at kShardAlignment.
+int64_t gradient_elements(const model::Parameters& parameters, Shard shard);
 
 }  // namespace trireme::train

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "core/fault_point.h"
 #include "trainer/step/arrays.h"
 
 namespace trireme::train {
 namespace {
+
+constexpr size_t kMetricBytes = ops::kMetricCount * sizeof(float);
 
 std::vector<comm::Bucket> buckets_of(const model::Parameters& parameters) {
   std::vector<comm::Bucket> buckets;
@@ -48,20 +51,72 @@ std::vector<std::string> bucket_names(const model::Parameters& parameters,
 
 GradientSync::GradientSync(const BucketConfig& config, comm::Communicator& communicator,
                            ops::Backend& backend, const model::Parameters& parameters,
-                           Stream& compute, int slots, bool scatter)
-    : device_(backend.device()),
+                           Stream& compute, int slots, Shard shard, std::vector<std::byte*> buckets)
+    : backend_(backend),
+      device_(backend.device()),
       parameters_(parameters),
-      gradients_(communicator.allocate(parameters.trained_bytes())) {
+      shard_(shard),
+      compute_(compute),
+      buckets_(std::move(buckets)),
+      gradients_(communicator.allocate(static_cast<size_t>(gradient_elements(parameters, shard)) *
+                                       sizeof(float))) {
   bucketer_ = std::make_unique<comm::Bucketer>(
       communicator, device_, compute, gradients_.data(), DType::kF32, buckets_of(parameters),
-      wire_format(config, backend), slots, config.sum_on_one_rank(),
-      scatter ? std::optional<int64_t>(ops::kMetricCount) : std::nullopt);
-  communicator.ledger().set_bucket_names(bucket_names(parameters, buckets()));
+      wire_format(config, backend), slots, config.sum_on_one_rank(), scatter());
+  communicator.ledger().set_bucket_names(bucket_names(parameters, this->buckets()));
   advance_ = [this](int64_t end) {
     note_final(end);
     bucketer_->advance(end);
   };
   advance_without_sums_ = [this](int64_t end) { note_final(end); };
+}
+
+std::optional<comm::Scatter> GradientSync::scatter() {
+  if (shard_.is_whole()) return std::nullopt;
+  comm::Scatter scatter{.shared = ops::kMetricCount};
+  if (!shard_.has_gradients) return scatter;
+  plan_additions();
+  scatter.memory = buckets_;
+  scatter.deliver = [this](size_t bucket, const std::byte* memory, Stream& stream) {
+    deliver(bucket, memory, stream);
+  };
+  return scatter;
+}
+
+void GradientSync::plan_additions() {
+  const std::vector<ArrayPart> parts = parts_of(parameters_, shard_);
+  int64_t begin = 0;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const ArrayPart& part = parts[i];
+    const TensorSpec spec{DType::kF32, {part.end - part.begin}, Layout::row_major()};
+    Addition& addition = additions_.emplace_back();
+    addition.plan = backend_.plan(ops::Add{}, std::array{spec, spec, spec});
+    addition.scratch = device_.allocate(addition.plan->scratch_bytes());
+    float* const sum = gradients_.as<float>() + part.begin + part.gradient_shift;
+    std::byte* const summed = buckets_[i] + (part.begin - begin) * int64_t{sizeof(float)};
+    addition.args = {sum, summed, sum};
+    begin = parameters_.bucket_ends[i];
+  }
+}
+
+void GradientSync::deliver(size_t bucket, const std::byte* memory, Stream& stream) {
+  const Addition& addition = additions_[bucket];
+  const auto& [sum, summed, result] = addition.args;
+  if (first_pass_) {
+    device_.copy(result, summed, addition.plan->specs()[0].bytes(), stream);
+  } else {
+    addition.plan->encode(stream, addition.args, addition.scratch.data());
+  }
+  if (bucket == 0 && last_pass_) device_.copy(gradients_.data(), memory, kMetricBytes, stream);
+}
+
+void GradientSync::begin_pass(int64_t pass, int64_t passes) {
+  first_pass_ = pass == 0;
+  last_pass_ = pass + 1 == passes;
+  sums_pass_ = last_pass_ || shard_.has_gradients;
+  if (!shard_.has_gradients) return;
+  if (!first_pass_) bucketer_->finish();
+  final_ = ops::kMetricCount;
 }
 
 comm::WireFormat GradientSync::wire_format(const BucketConfig& config, ops::Backend& backend) {
@@ -96,7 +151,14 @@ void GradientSync::begin(int slot) {
 
 // Gradients from the end of the last call to `end` are final.
 void GradientSync::note_final(int64_t end) {
-  fault_point("gradients", final_, host_elements(device_, gradients_, final_, end));
+  if (!shard_.has_gradients) {
+    fault_point("gradients", final_, host_elements(device_, gradients_, final_, end));
+  }
+  // The metrics are summed with the first bucket.
+  const int64_t first_end = buckets().front().end;
+  if (shard_.has_gradients && last_pass_ && final_ < first_end && end >= first_end) {
+    device_.copy(buckets_[0], gradients_.data(), kMetricBytes, compute_);
+  }
   final_ = end;
 }
 

@@ -2,10 +2,12 @@
 // pass. With ZeRO also the exchange of updated parameters, concurrently with the forward pass.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "ops/backend.h"
 #include "ops/step_state.h"
 #include "trainer/config/config.pb.h"
+#include "trainer/optimizer/shard.h"
 #include "trainer/step/conversion.h"
 
 namespace trireme::train {
@@ -24,21 +27,25 @@ class GradientSync {
  public:
   // `communicator` sums the device's memory, and is used for nothing else during a step, since
   // buckets are summed concurrently with the layers' own collectives. `compute` is the stream of the
-  // backward pass. `slots` is the number of steps whose times are stored separately. If `scatter`,
-  // each rank receives the sums of its shard and of the metrics. All arguments must
-  // outlive this object, which all ranks must construct and destroy together.
+  // backward pass. `slots` is the number of steps whose times are stored separately. If the
+  // shard is not whole, each rank receives the sums of its shard and of the metrics. If it has the
+  // gradients, `buckets` is the memory of each bucket during the backward pass, from which the sums
+  // of each pass are added to the gradients. All arguments must outlive this object, which all ranks
+  // must construct and destroy together.
   GradientSync(const BucketConfig& config, comm::Communicator& communicator, ops::Backend& backend,
-               const model::Parameters& parameters, Stream& compute, int slots, bool scatter);
+               const model::Parameters& parameters, Stream& compute, int slots, Shard shard,
+               std::vector<std::byte*> buckets);
 
-  // Holds Parameters::trained_elements elements.
+  // Holds gradient_elements() elements.
   const Buffer& gradients() const { return gradients_; }
   std::span<const comm::Bucket> buckets() const { return bucketer_->buckets(); }
 
-  // Queue the sums of a step. Call begin() first; pass advance() to the last backward pass, which
-  // calls it with the number of final elements; then call finish(), which makes the compute stream
-  // wait for the sums.
+  // Queue the sums of a step. Call begin() first and begin_pass() before each forward pass; the backward
+  // pass then calls advance(), unless it is empty, with the number of final elements; then call finish(), which
+  // makes the compute stream wait for the sums.
   void begin(int slot);
-  const std::function<void(int64_t)>& advance() const { return advance_; }
+  void begin_pass(int64_t pass, int64_t passes);
+  const std::function<void(int64_t)>& advance() const { return sums_pass_ ? advance_ : none_; }
   void finish() { bucketer_->finish(); }
   // Queues the exchange of arrays, one for each bucket, which are laid out like the parameters. Only
   // with `scatter`: each rank contributes its shard.
@@ -59,14 +66,32 @@ class GradientSync {
 
  private:
   comm::WireFormat wire_format(const BucketConfig& config, ops::Backend& backend);
+  std::optional<comm::Scatter> scatter();
+  void plan_additions();
+  void deliver(size_t bucket, const std::byte* memory, Stream& stream);
   void note_final(int64_t end);
 
+  // Adds the sums of a bucket to the gradients.
+  struct Addition {
+    std::unique_ptr<ops::OpPlan> plan;
+    std::array<void*, ops::Add::kArgs> args;
+    Buffer scratch;
+  };
+
+  ops::Backend& backend_;
   Device& device_;
   const model::Parameters& parameters_;
+  const Shard shard_;
+  Stream& compute_;
+  const std::vector<std::byte*> buckets_;  // empty unless the shard has the gradients
   Buffer gradients_;
+  std::vector<Addition> additions_;  // by bucket
+  bool sums_pass_ = false;           // the current pass is followed by sums
+  bool first_pass_ = true, last_pass_ = true;
   std::unique_ptr<Conversion> to_wire_, from_wire_;  // null if gradients are sent in f32
   std::unique_ptr<comm::Bucketer> bucketer_;
   std::function<void(int64_t)> advance_, advance_without_sums_;
+  const std::function<void(int64_t)> none_;
   int64_t final_ = ops::kMetricCount;  // gradients before it are final in the current step
 };
 

@@ -94,14 +94,15 @@ RankMemory min_memory(const Config& config, const model::Graph& graph, const Bat
   const auto parameters = static_cast<size_t>(memory.network.parameters);
   const size_t trained = static_cast<size_t>(memory.network.trained) * sizeof(float);
   const size_t arrays = optimizer_state_names(config.run.optimizer()).size();
+  const Shard shard = shard_of(config.run, 0, ranks);
+  const auto shards = static_cast<size_t>(shard.count);
   memory.parts = {
       {"parameters", parameters * sizeof(float)},
       {low_precision_name(config), dtype == DType::kF32 ? 0 : parameters * size_of(dtype)},
       {"averages of the parameters",
        uses_ema(config.run.optimizer()) ? parameters * sizeof(float) : 0},
-      {"gradients", trained},
-      {"optimizer state",
-       arrays * trained / static_cast<size_t>(shard_of(config.run, 0, ranks).count)},
+      {"gradients", shard.has_gradients ? trained / shards : trained},
+      {"optimizer state", arrays * trained / shards},
       {"activations", static_cast<size_t>(memory.network.largest_output) * size_of(dtype),
        Cause::kActivations},
       batches_part(graph, batch, steps_in_flight(kind))};
@@ -116,6 +117,7 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
   const auto copies = static_cast<size_t>(1 + steps_in_flight(kind));
   const size_t low = parameters.low_precision() ? size_of(parameters.dtype) : 0;
   const size_t arrays = optimizer_state_names(config.run.optimizer()).size();
+  const Shard shard = shard_of(config.run, 0, ranks);
   memory.parts = {
       {"parameters", parameters.array_bytes() + copies * parameters.running_stat_bytes()},
       {low_precision_name(config), static_cast<size_t>(parameters.elements) * low},
@@ -123,11 +125,10 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
        uses_ema(config.run.optimizer())
            ? parameters.array_bytes() + static_cast<size_t>(parameters.elements) * low
            : 0},
-      {"gradients", parameters.trained_bytes()},
+      {"gradients", static_cast<size_t>(gradient_elements(parameters, shard)) * sizeof(float)},
       {"optimizer state",
        sizeof(ops::LossScale) +
-           arrays * sizeof(float) *
-               static_cast<size_t>(slot_elements(parameters, shard_of(config.run, 0, ranks)))},
+           arrays * sizeof(float) * static_cast<size_t>(slot_elements(parameters, shard))},
       {"activations and workspaces", program.activation_bytes(), Cause::kActivations},
       batches_part(graph, batch, batches)};
   return without_empty(std::move(memory));

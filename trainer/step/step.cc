@@ -34,13 +34,13 @@ struct Step::State {
     compile(config, graph, world);
     require_same_properties(world, layout_properties(parameters));
     comm::together(world, [&] {
-      arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes(),
-                                            uses_ema(config.run.optimizer()),
-                                            shard.is_whole() ? nullptr : bucket_communicator.get());
+      arrays = std::make_unique<StepArrays>(
+          parameters, backend, program->activation_bytes(), uses_ema(config.run.optimizer()),
+          shard.is_whole() ? nullptr : bucket_communicator.get(), shard.has_gradients);
     });
     sync = std::make_unique<GradientSync>(config.run.buckets(), *bucket_communicator, backend,
                                           parameters, *stream, static_cast<int>(slots.size()),
-                                          /*scatter=*/!shard.is_whole());
+                                          shard, transient_buckets());
     model = arrays->model(sync->gradients().data());
     if (!shard.is_whole()) {
       read_arrays = sync->arrays_of(model.parameters, model.low_precision);
@@ -53,6 +53,15 @@ struct Step::State {
     const comm::Group& group = communicator->placement().group;
     gpu_steps = std::make_unique<comm::LedgerGroup>(
         communicator->ledger(), comm::subgroup(group, name_hash("step on the GPU"), group.ranks));
+  }
+
+  // Returns the memory of each bucket if the gradients are sharded.
+  std::vector<std::byte*> transient_buckets() const {
+    std::vector<std::byte*> buckets;
+    for (const size_t offset : program->bucket_offsets()) {
+      buckets.push_back(arrays->activations().data() + offset);
+    }
+    return buckets;
   }
 
   // Gradients that ranks have sums of parts of are not among the tensors.
@@ -186,12 +195,15 @@ struct Step::State {
 
   void clear_gradients(const StepSlot& slot) const {
     std::byte* const gradients = sync->gradients().data();
-    if (plan.passes > 1) device.fill_zero(gradients, parameters.trained_bytes(), *stream);
+    if (plan.passes > 1 && !shard.has_gradients) {
+      device.fill_zero(gradients, parameters.trained_bytes(), *stream);
+    }
     // A pass that overwrites gradients still adds to the metrics in front of them.
     device.copy(gradients, slot.header(), sizeof(StepSlot::Header), *stream);
   }
 
   void encode_pass(StepSlot& slot, int64_t pass) {
+    sync->begin_pass(pass, slot.passes);
     model::Context& context = slot.pass(pass);
     context.observe(slot.profiled ? probe.get() : nullptr);
     if (slot.profiled) probe->pass_begins(pass);
@@ -207,7 +219,7 @@ struct Step::State {
     slot.timer.record(*stream);
     const ProfileRange range("backward");
     enter(comm::Phase::kBackward, slot);
-    context.backward(*stream, pass + 1 == slot.passes ? sync->advance() : no_callback);
+    context.backward(*stream, sync->advance());
   }
 
   void encode_update(const StepSlot& slot) const {
@@ -398,7 +410,7 @@ StepMemory Step::memory_bytes() const {
   const State& s = *state_;
   StepMemory memory;
   memory.parameters = s.arrays->parameter_bytes();
-  memory.gradients = s.parameters.trained_bytes();
+  memory.gradients = s.sync->gradients().bytes();
   memory.optimizer = s.optimizer->state_bytes();
   memory.activations = s.program->activation_bytes();
   for (const auto& slot : s.slots) {

@@ -18,7 +18,8 @@ model::CompileOptions training_options(const Config& config, const BatchPlan& ba
   const Shard shard = shard_of(config.run, 0, ranks);
   model::CompileOptions options;
   options.batch = batch.micro;
-  options.accumulate = batch.passes > 1;
+  options.accumulate = batch.passes > 1 && !shard.has_gradients;
+  options.transient_gradients = shard.has_gradients;
   options.dtype = compute_dtype(config);
   options.bucket_ends = [sizes](std::span<const int64_t> ends) {
     std::vector<int64_t> chosen;

@@ -67,8 +67,9 @@ void tensor_squares(const TensorSquares& op, const Rule& rule, Args args,
       const auto n = rule.numbers(rule.at_step(t), numbers(range, 1));
       for (int64_t i = range.begin; range.use_trust_ratio && i < range.end; ++i) {
         const double p = in(args, O::kParameters)[i];
-        const double d = direction<Rule>(n, in(args, O::kGradients)[i] * factor, p,
-                                         in(args, O::kSlots + I)[i + range.slot_shift]...);
+        const double d =
+            direction<Rule>(n, in(args, O::kGradients)[i + range.gradient_shift] * factor, p,
+                            in(args, O::kSlots + I)[i + range.slot_shift]...);
         sums[2 * r] += p * p;
         sums[2 * r + 1] += d * d;
       }
@@ -85,7 +86,7 @@ void update(const Update& op, const Rule& rule, Args args, std::integer_sequence
       const auto n = rule.numbers(rule.at_step(t), numbers(op.ranges[r], ratio));
       for (int64_t i = op.ranges[r].begin; i < op.ranges[r].end; ++i) {
         double& p = out(args, O::kParameters)[i];
-        Rule::apply(n, in(args, O::kGradients)[i] * factor, p,
+        Rule::apply(n, in(args, O::kGradients)[i + op.ranges[r].gradient_shift] * factor, p,
                     out(args, O::kSlots + I)[i + op.ranges[r].slot_shift]...);
         copy_low(args, O::kLowPrecision, i, p);
         if (!args[O::kAverage]) continue;
