@@ -104,6 +104,7 @@ double measure_recomputation(const RankPlan& plan, const model::Graph& graph) {
   };
   const Buffer values = zeros(parameters.array_bytes());
   const Buffer gradients = zeros(parameters.trained_bytes());
+  const Buffer buckets = zeros(plan.program->bucket_bytes());
   const Buffer running_stats = zeros(parameters.running_stat_bytes());
   const Buffer activations = zeros(plan.program->activation_bytes());
   const auto rows = static_cast<size_t>(plan.batch.micro);
@@ -121,6 +122,7 @@ double measure_recomputation(const RankPlan& plan, const model::Graph& graph) {
                          {.parameters = values.data(),
                           .low_precision = low_precision.data(),
                           .gradients = gradients.data(),
+                          .buckets = buckets.data(),
                           .running_stats = running_stats.data()},
                          activations.data());
   context.bind_batch(inputs.data(), targets.data(), state.as<ops::StepState>());

@@ -19,17 +19,15 @@ std::vector<MemoryRequest> lifetimes(std::span<const Instruction> instructions,
                                      std::span<const Value> values) {
   std::vector<MemoryRequest> requests(values.size(), {.bytes = 0, .first = -1, .last = -1});
   for (size_t i = 0; i < instructions.size(); ++i) {
-    const auto use = [&](ValueId used) {
-      if (used == kNoValue) return;
-      const Value& value = values[static_cast<size_t>(used)];
-      if (value.home != Home::kActivations) return;
+    for (ValueId arg : instructions[i].args) {
+      if (arg == kNoValue) continue;
+      const Value& value = values[static_cast<size_t>(arg)];
+      if (value.home != Home::kActivations) continue;
       MemoryRequest& request = requests[static_cast<size_t>(value.storage)];
       request.bytes = std::max(request.bytes, value.spec.bytes());
       if (request.first < 0) request.first = static_cast<int>(i);
       request.last = static_cast<int>(i);
-    };
-    std::ranges::for_each(instructions[i].args, use);
-    std::ranges::for_each(instructions[i].buckets, use);
+    }
   }
   return requests;
 }

@@ -167,49 +167,45 @@ void place_parameters(const CompiledNetwork& network, const CompileOptions& opti
   parameters.elements = end + padding;
 }
 
-// Places the gradients of each bucket in one storage. Its memory is in use from the first instruction
-// that writes one of them until the gradients of the next bucket are final: until then they are
-// summed over ranks.
+// Places the gradients of each bucket. Its memory is in use from the first instruction that writes
+// one of them until the gradients of the next bucket are final: until then they are summed over
+// ranks.
 void place_transient_gradients(CompiledNetwork& network, const Parameters& parameters) {
-  std::vector<ValueId> buckets;
+  const int end = static_cast<int>(network.instructions.size());
+  std::vector<MemoryRequest> buckets;
   std::vector<int64_t> begins{0};
-  for (const int64_t end : parameters.bucket_ends) {
-    buckets.push_back(static_cast<ValueId>(network.values.size()));
-    const int storage = buckets.back();  // unused, as there are no more storages than values
-    const Shape elements{end - begins.back()};
-    network.values.push_back(
-        {.spec = {parameters.array_dtype(), elements, Layout::row_major()}, .storage = storage});
-    network.bucket_storages.push_back(storage);
-    begins.push_back(end);
+  for (const int64_t bucket_end : parameters.bucket_ends) {
+    const int64_t elements = bucket_end - begins.back();
+    buckets.push_back({.bytes = static_cast<size_t>(elements) * size_of(parameters.array_dtype()),
+                       .first = end,
+                       .last = 0});
+    begins.push_back(bucket_end);
   }
-  const auto bucket_of_value = [&](const Value& gradient) {
-    return bucket_of(parameters, parameters.all[static_cast<size_t>(gradient.index)]);
-  };
-  std::vector<size_t> final_at(buckets.size(), network.instructions.size() - 1);
-  std::vector<bool> found(buckets.size());  // a gradient
-  const std::vector<int> last = last_writes(network, parameters);
-  for (Value& value : network.values) {
-    const auto index = static_cast<size_t>(value.index);
-    if (value.home != Home::kGradient || last[index] < 0) continue;
-    const size_t bucket = bucket_of_value(value);
-    value.storage = network.bucket_storages[bucket];
-    value.offset = static_cast<size_t>(parameters.all[index].begin - begins[bucket]) *
-                   size_of(value.spec.dtype);
-    size_t& final = final_at[bucket];
-    final = std::max(found[bucket] ? final : 0, static_cast<size_t>(last[index]));
-    found[bucket] = true;
-  }
-  for (Instruction& instruction : network.instructions) {
-    for (const ValueId arg : instruction.args) {
+  for (int i = 0; i < end; ++i) {
+    for (const ValueId arg : network.instructions[static_cast<size_t>(i)].args) {
       if (arg == kNoValue) continue;
       const Value& value = network.values[static_cast<size_t>(arg)];
-      if (value.home == Home::kGradient)
-        instruction.buckets.push_back(buckets[bucket_of_value(value)]);
+      if (value.home != Home::kGradient) continue;
+      const Parameter& parameter = parameters.all[static_cast<size_t>(value.index)];
+      MemoryRequest& bucket = buckets[bucket_of(parameters, parameter)];
+      bucket.first = std::min(bucket.first, i);
+      bucket.last = i;
     }
   }
   for (size_t b = 0; b < buckets.size(); ++b) {
-    const size_t end = b + 1 < buckets.size() ? final_at[b + 1] : network.instructions.size() - 1;
-    network.instructions[end].buckets.push_back(buckets[b]);
+    buckets[b].last = b + 1 < buckets.size() ? std::max(buckets[b].last, buckets[b + 1].last) : end;
+  }
+  MemoryPlan plan = plan_memory(buckets);
+  network.bucket_bytes = plan.bytes;
+  network.bucket_offsets = std::move(plan.offsets);
+  for (Value& value : network.values) {
+    if (value.home != Home::kGradient) continue;
+    const Parameter& parameter = parameters.all[static_cast<size_t>(value.index)];
+    if (parameter.frozen) continue;
+    const size_t bucket = bucket_of(parameters, parameter);
+    value.offset =
+        network.bucket_offsets[bucket] +
+        static_cast<size_t>(parameter.begin - begins[bucket]) * size_of(value.spec.dtype);
   }
 }
 

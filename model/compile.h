@@ -52,8 +52,9 @@ struct CompiledNetwork {
   std::vector<Operation> operations;  // one for each instruction
   size_t table_size = 0;              // arguments of all operations
   std::array<std::vector<PortArg>, kPorts> port_args;
-  std::vector<size_t> offsets;       // by Value::storage, in the activation memory
-  std::vector<int> bucket_storages;  // of transient gradients, by bucket
+  std::vector<size_t> offsets;         // by Value::storage, in the activation memory
+  std::vector<size_t> bucket_offsets;  // in ModelArrays::buckets, of transient gradients
+  size_t bucket_bytes = 0;
   size_t activation_bytes = 0;
   size_t cache_bytes = 0;
   std::vector<CompiledNode> nodes;

@@ -35,7 +35,7 @@ struct CompileOptions {
   // Training only: if positive and the activations need more bytes, operations of the forward pass
   // run again in the backward pass until the activations fit, or as little as is possible.
   size_t activation_limit = 0;
-  // Training only: if true, the gradients of a bucket are in the memory of the activations, from the
+  // Training only: if true, the gradients of a bucket have memory (ModelArrays::buckets) from the
   // first operation that writes one until the gradients of the next bucket are final. The gradient
   // array then holds only the metrics.
   bool transient_gradients = false;

@@ -97,10 +97,7 @@ void* Context::address(const Value& value, const ModelArrays& arrays) const {
           value.spec.dtype == network_->array_dtype ? arrays.parameters : arrays.low_precision,
           network_->parameter_begins);
     case Home::kGradient:
-      if (!network_->bucket_storages.empty()) {
-        return at(activations_,
-                  network_->offsets[static_cast<size_t>(value.storage)] + value.offset);
-      }
+      if (network_->bucket_bytes > 0) return at(arrays.buckets, value.offset);
       return element(arrays.gradients, network_->parameter_begins);
     case Home::kRunningStat:
       return element(arrays.running_stats, network_->running_stat_begins);

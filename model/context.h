@@ -24,6 +24,7 @@ struct ModelArrays {
   // Parameters::trained_elements. The first kMetricCount are the metrics; inference needs only
   // these.
   void* gradients = nullptr;
+  void* buckets = nullptr;        // Program::bucket_bytes() bytes, for transient gradients
   void* running_stats = nullptr;  // Parameters::running_stat_elements
 };
 

@@ -31,17 +31,16 @@ struct Value {
   Home home = Home::kActivations;
   int index = 0;      // index of the parameter or running statistic, or the Port
   int storage = 0;    // values with the same storage share memory
-  size_t offset = 0;  // in the memory of the port, or of the bucket of a transient gradient
+  size_t offset = 0;  // in the memory of the port, or of transient gradients in that of the buckets
 };
 
 struct Instruction {
   ops::Op op;  // unused if `collective` is set
   std::shared_ptr<const ops::OpPlan> plan;
   std::vector<ValueId> args;
-  Collective* collective = nullptr;   // if set, the instruction sums args[0] over the ranks
-  int node = -1;                      // the node that emitted it; -1 for the input
-  bool repeats = false;               // computes again what the forward pass has computed
-  std::vector<ValueId> buckets = {};  // whose memory must not be reused before or by it
+  Collective* collective = nullptr;  // if set, the instruction sums args[0] over the ranks
+  int node = -1;                     // the node that emitted it; -1 for the input
+  bool repeats = false;              // computes again what the forward pass has computed
   bool writes(int arg) const { return collective != nullptr || ops::is_output(op, arg); }
 };
 

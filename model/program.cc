@@ -47,13 +47,9 @@ std::unique_ptr<const Program> Program::compile(const Graph& graph, ops::Backend
 
 size_t Program::activation_bytes() const { return network_->activation_bytes; }
 
-std::vector<size_t> Program::bucket_offsets() const {
-  std::vector<size_t> offsets;
-  for (const int storage : network_->bucket_storages) {
-    offsets.push_back(network_->offsets[static_cast<size_t>(storage)]);
-  }
-  return offsets;
-}
+size_t Program::bucket_bytes() const { return network_->bucket_bytes; }
+
+const std::vector<size_t>& Program::bucket_offsets() const { return network_->bucket_offsets; }
 
 size_t Program::cache_bytes() const { return network_->cache_bytes; }
 

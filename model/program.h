@@ -61,10 +61,10 @@ class Program {
 
   size_t activation_bytes() const;
   size_t cache_bytes() const;  // of Port::kCache
-  // Returns where the transient gradients of each bucket are in the memory of the activations, in
-  // bytes; see CompileOptions::transient_gradients. The last gradient of a bucket is final before
-  // that of the next one.
-  std::vector<size_t> bucket_offsets() const;
+  // With CompileOptions::transient_gradients: the size of ModelArrays::buckets, and where each bucket
+  // is in it. The memory of a bucket is reused once all gradients of the next bucket are final.
+  size_t bucket_bytes() const;
+  const std::vector<size_t>& bucket_offsets() const;
   // Return the number of floating-point operations of convolutions and dense layers, for `batch`
   // rows.
   double forward_flops() const;

@@ -5,8 +5,7 @@
 namespace trireme::train {
 
 StepArrays::StepArrays(const model::Parameters& parameters, ops::Backend& backend,
-                       size_t activation_bytes, bool averages, comm::Communicator* communicator,
-                       bool transient_gradients)
+                       size_t activation_bytes, bool averages, comm::Communicator* communicator)
     : layout_(parameters), backend_(backend), device_(backend.device()) {
   const auto own = [this](size_t bytes) { return device_.allocate(bytes); };
   const auto exchanged = [&](size_t bytes) {
@@ -19,7 +18,7 @@ StepArrays::StepArrays(const model::Parameters& parameters, ops::Backend& backen
     low_precision_averages_ = model::LowPrecisionCopy(parameters, backend);
   }
   running_stats_ = own(parameters.running_stat_bytes());
-  activations_ = transient_gradients ? exchanged(activation_bytes) : own(activation_bytes);
+  activations_ = own(activation_bytes);
 }
 
 void StepArrays::initialize(uint64_t seed, Stream& stream) {

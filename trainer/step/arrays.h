@@ -18,10 +18,9 @@ class StepArrays {
   // Values are undefined until initialize() or a checkpoint sets them. All references must outlive
   // this object. With `communicator`, arrays that the optimizer updates are allocated there, so that
   // ranks can exchange their parts of them; all ranks must then call it together, and destroy it
-  // together. Likewise the activations if `transient_gradients`.
+  // together.
   StepArrays(const model::Parameters& parameters, ops::Backend& backend, size_t activation_bytes,
-             bool averages, comm::Communicator* communicator = nullptr,
-             bool transient_gradients = false);
+             bool averages, comm::Communicator* communicator = nullptr);
 
   // Sets the initial parameters, running statistics and averages, a pure function of the seed.
   // Blocks until the stream is idle.

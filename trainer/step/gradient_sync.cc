@@ -51,19 +51,19 @@ std::vector<std::string> bucket_names(const model::Parameters& parameters,
 
 GradientSync::GradientSync(const BucketConfig& config, comm::Communicator& communicator,
                            ops::Backend& backend, const model::Parameters& parameters,
-                           Stream& compute, int slots, Shard shard, std::vector<std::byte*> buckets)
+                           Stream& compute, int slots, Shard shard, const model::Program& program)
     : backend_(backend),
       device_(backend.device()),
       parameters_(parameters),
       shard_(shard),
       compute_(compute),
-      buckets_(std::move(buckets)),
       gradients_(communicator.allocate(static_cast<size_t>(gradient_elements(parameters, shard)) *
-                                       sizeof(float))) {
+                                       sizeof(float))),
+      bucket_memory_(communicator.allocate(program.bucket_bytes())) {
   bucketer_ = std::make_unique<comm::Bucketer>(
       communicator, device_, compute, gradients_.data(), DType::kF32, buckets_of(parameters),
-      wire_format(config, backend), slots, config.sum_on_one_rank(), scatter());
-  communicator.ledger().set_bucket_names(bucket_names(parameters, this->buckets()));
+      wire_format(config, backend), slots, config.sum_on_one_rank(), scatter(program));
+  communicator.ledger().set_bucket_names(bucket_names(parameters, buckets()));
   advance_ = [this](int64_t end) {
     note_final(end);
     bucketer_->advance(end);
@@ -71,19 +71,22 @@ GradientSync::GradientSync(const BucketConfig& config, comm::Communicator& commu
   advance_without_sums_ = [this](int64_t end) { note_final(end); };
 }
 
-std::optional<comm::Scatter> GradientSync::scatter() {
+std::optional<comm::Scatter> GradientSync::scatter(const model::Program& program) {
   if (shard_.is_whole()) return std::nullopt;
   comm::Scatter scatter{.shared = ops::kMetricCount};
   if (!shard_.has_gradients) return scatter;
-  plan_additions();
-  scatter.memory = buckets_;
+  plan_additions(program.bucket_offsets());
+  first_bucket_ = bucket_memory_.data() + program.bucket_offsets().front();
+  for (const size_t offset : program.bucket_offsets()) {
+    scatter.memory.push_back(bucket_memory_.data() + offset);
+  }
   scatter.deliver = [this](size_t bucket, const std::byte* memory, Stream& stream) {
     deliver(bucket, memory, stream);
   };
   return scatter;
 }
 
-void GradientSync::plan_additions() {
+void GradientSync::plan_additions(const std::vector<size_t>& bucket_offsets) {
   const std::vector<ArrayPart> parts = parts_of(parameters_, shard_);
   int64_t begin = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -93,7 +96,8 @@ void GradientSync::plan_additions() {
     addition.plan = backend_.plan(ops::Add{}, std::array{spec, spec, spec});
     addition.scratch = device_.allocate(addition.plan->scratch_bytes());
     float* const sum = gradients_.as<float>() + part.begin + part.gradient_shift;
-    std::byte* const summed = buckets_[i] + (part.begin - begin) * int64_t{sizeof(float)};
+    std::byte* const summed = bucket_memory_.data() + bucket_offsets[i] +
+                              static_cast<size_t>(part.begin - begin) * sizeof(float);
     addition.args = {sum, summed, sum};
     begin = parameters_.bucket_ends[i];
   }
@@ -157,7 +161,7 @@ void GradientSync::note_final(int64_t end) {
   // The metrics are summed with the first bucket.
   const int64_t first_end = buckets().front().end;
   if (shard_.has_gradients && last_pass_ && final_ < first_end && end >= first_end) {
-    device_.copy(buckets_[0], gradients_.data(), kMetricBytes, compute_);
+    device_.copy(first_bucket_, gradients_.data(), kMetricBytes, compute_);
   }
   final_ = end;
 }

@@ -14,7 +14,7 @@
 #include "comm/bucketer.h"
 #include "comm/communicator.h"
 #include "core/time_span.h"
-#include "model/parameters.h"
+#include "model/program.h"
 #include "ops/backend.h"
 #include "ops/step_state.h"
 #include "trainer/config/config.pb.h"
@@ -29,15 +29,17 @@ class GradientSync {
   // buckets are summed concurrently with the layers' own collectives. `compute` is the stream of the
   // backward pass. `slots` is the number of steps whose times are stored separately. If the
   // shard is not whole, each rank receives the sums of its shard and of the metrics. If it has the
-  // gradients, `buckets` is the memory of each bucket during the backward pass, from which the sums
-  // of each pass are added to the gradients. All arguments must outlive this object, which all ranks
-  // must construct and destroy together.
+  // gradients, those of a bucket are transient (see CompileOptions), and the sums of each pass are
+  // added to the gradients. All arguments must outlive this object, which all ranks must construct
+  // and destroy together.
   GradientSync(const BucketConfig& config, comm::Communicator& communicator, ops::Backend& backend,
                const model::Parameters& parameters, Stream& compute, int slots, Shard shard,
-               std::vector<std::byte*> buckets);
+               const model::Program& program);
 
   // Holds gradient_elements() elements.
   const Buffer& gradients() const { return gradients_; }
+  // Is ModelArrays::buckets.
+  std::byte* bucket_memory() const { return bucket_memory_.data(); }
   std::span<const comm::Bucket> buckets() const { return bucketer_->buckets(); }
 
   // Queue the sums of a step. Call begin() first and begin_pass() before each forward pass; the backward
@@ -66,8 +68,8 @@ class GradientSync {
 
  private:
   comm::WireFormat wire_format(const BucketConfig& config, ops::Backend& backend);
-  std::optional<comm::Scatter> scatter();
-  void plan_additions();
+  std::optional<comm::Scatter> scatter(const model::Program& program);
+  void plan_additions(const std::vector<size_t>& bucket_offsets);
   void deliver(size_t bucket, const std::byte* memory, Stream& stream);
   void note_final(int64_t end);
 
@@ -83,8 +85,9 @@ class GradientSync {
   const model::Parameters& parameters_;
   const Shard shard_;
   Stream& compute_;
-  const std::vector<std::byte*> buckets_;  // empty unless the shard has the gradients
   Buffer gradients_;
+  Buffer bucket_memory_;  // empty unless the shard has the gradients
+  std::byte* first_bucket_ = nullptr;
   std::vector<Addition> additions_;  // by bucket
   bool sums_pass_ = false;           // the current pass is followed by sums
   bool first_pass_ = true, last_pass_ = true;

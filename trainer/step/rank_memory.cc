@@ -125,7 +125,8 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
        uses_ema(config.run.optimizer())
            ? parameters.array_bytes() + static_cast<size_t>(parameters.elements) * low
            : 0},
-      {"gradients", static_cast<size_t>(gradient_elements(parameters, shard)) * sizeof(float)},
+      {"gradients", static_cast<size_t>(gradient_elements(parameters, shard)) * sizeof(float) +
+                        program.bucket_bytes()},
       {"optimizer state",
        sizeof(ops::LossScale) +
            arrays * sizeof(float) * static_cast<size_t>(slot_elements(parameters, shard))},

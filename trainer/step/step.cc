@@ -34,14 +34,15 @@ struct Step::State {
     compile(config, graph, world);
     require_same_properties(world, layout_properties(parameters));
     comm::together(world, [&] {
-      arrays = std::make_unique<StepArrays>(
-          parameters, backend, program->activation_bytes(), uses_ema(config.run.optimizer()),
-          shard.is_whole() ? nullptr : bucket_communicator.get(), shard.has_gradients);
+      arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes(),
+                                            uses_ema(config.run.optimizer()),
+                                            shard.is_whole() ? nullptr : bucket_communicator.get());
     });
     sync = std::make_unique<GradientSync>(config.run.buckets(), *bucket_communicator, backend,
                                           parameters, *stream, static_cast<int>(slots.size()),
-                                          shard, transient_buckets());
+                                          shard, *program);
     model = arrays->model(sync->gradients().data());
+    model.buckets = sync->bucket_memory();
     if (!shard.is_whole()) {
       read_arrays = sync->arrays_of(model.parameters, model.low_precision);
       wait_for_gathered = [this](int64_t begin) { sync->wait_for_gathered(begin); };
@@ -53,15 +54,6 @@ struct Step::State {
     const comm::Group& group = communicator->placement().group;
     gpu_steps = std::make_unique<comm::LedgerGroup>(
         communicator->ledger(), comm::subgroup(group, name_hash("step on the GPU"), group.ranks));
-  }
-
-  // Returns the memory of each bucket if the gradients are sharded.
-  std::vector<std::byte*> transient_buckets() const {
-    std::vector<std::byte*> buckets;
-    for (const size_t offset : program->bucket_offsets()) {
-      buckets.push_back(arrays->activations().data() + offset);
-    }
-    return buckets;
   }
 
   // Gradients that ranks have sums of parts of are not among the tensors.
@@ -410,7 +402,7 @@ StepMemory Step::memory_bytes() const {
   const State& s = *state_;
   StepMemory memory;
   memory.parameters = s.arrays->parameter_bytes();
-  memory.gradients = s.sync->gradients().bytes();
+  memory.gradients = s.sync->gradients().bytes() + s.program->bucket_bytes();
   memory.optimizer = s.optimizer->state_bytes();
   memory.activations = s.program->activation_bytes();
   for (const auto& slot : s.slots) {
