@@ -56,9 +56,13 @@ std::pair<std::string, std::string> advice(const Config& config, const RankMemor
   if (parameters >= activations + batches) {
     return {"model",
             fmt::format("the network's {} parameters take {} per rank; layer '{}' has the "
-                        "most of them; make that layer smaller",
+                        "most of them; make that layer smaller{}",
                         memory.network.parameters, format_bytes(static_cast<double>(parameters)),
-                        memory.network.largest_layer)};
+                        memory.network.largest_layer,
+                        config.run.parallel().shard() == ParallelConfig::GRADIENTS
+                            ? ""
+                            : ", or share optimizer state and gradients among ranks with "
+                              "parallel.shard: GRADIENTS")};
   }
   if (activations < batches) return {"batch.global", "lower batch.global, or use more ranks"};
   const bool micro = config.run.batch().has_micro();
@@ -67,9 +71,11 @@ std::pair<std::string, std::string> advice(const Config& config, const RankMemor
     return {"model", fmt::format("layer '{}' has the largest output; make that layer smaller",
                                  memory.network.largest_output_layer)};
   }
-  if (micro) return {"batch.micro", "lower batch.micro"};
-  return {"batch.global",
-          "lower batch.global, or compute it in smaller parts with batch.micro, or use more ranks"};
+  if (micro) return {"batch.micro", "lower batch.micro; -1 chooses the largest that fits"};
+  return {
+      "batch.global",
+      "lower batch.global, or compute it in the largest parts that fit with batch.micro: -1, or "
+      "use more ranks"};
 }
 
 }  // namespace
