@@ -1,7 +1,9 @@
 #include "model/name_pattern.h"
 
 #include <fmt/format.h>
+#include <re2/re2.h>
 
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -12,24 +14,19 @@
 namespace trireme::model {
 namespace {
 
-constexpr size_t kMaxLength = 1000;  // libstdc++ compiles patterns recursively
+// Returns the beginning of a long text, for messages.
+std::string beginning(const std::string& text) {
+  constexpr size_t kLength = 40;
+  return text.size() <= kLength ? text : text.substr(0, kLength) + "...";
+}
 
-std::regex compiled(const std::string& pattern, const std::string& field) {
-  if (pattern.size() > kMaxLength) {
-    throw ConfigError(field, fmt::format("'{}...' has {} characters; at most {} are allowed",
-                                         pattern.substr(0, 40), pattern.size(), kMaxLength));
+std::shared_ptr<const re2::RE2> compiled(const std::string& pattern, const std::string& field) {
+  auto regex = std::make_shared<const re2::RE2>(pattern, re2::RE2::Quiet);
+  if (!regex->ok()) {
+    throw ConfigError(field, fmt::format("'{}' is not a regular expression that RE2 supports: {}",
+                                         beginning(pattern), beginning(regex->error())));
   }
-  try {
-#ifdef __GLIBCXX__
-    // Without __polynomial, "((.*)*)*x" takes time exponential in the length of a name.
-    return std::regex(pattern, std::regex::ECMAScript | std::regex_constants::__polynomial);
-#else
-    return std::regex(pattern);
-#endif
-  } catch (const std::regex_error& error) {
-    throw ConfigError(field,
-                      fmt::format("'{}' is not a regular expression: {}", pattern, error.what()));
-  }
+  return regex;
 }
 
 // Returns patterns to suggest: the names of parameters, layers and groups of layers.
@@ -51,6 +48,10 @@ std::vector<std::string> likely_patterns(const Graph& graph) {
 
 NamePattern::NamePattern(std::string pattern, std::string field)
     : pattern_(std::move(pattern)), field_(std::move(field)), regex_(compiled(pattern_, field_)) {}
+
+bool NamePattern::matches(const std::string& name) const {
+  return re2::RE2::FullMatch(name, *regex_);
+}
 
 void NamePattern::throw_no_match(const Graph& graph) const {
   throw ConfigError(field_, fmt::format("'{}' matches the whole name of no parameter{}", pattern_,

@@ -1,9 +1,13 @@
 // A regular expression with which a configuration selects parameters.
 #pragma once
 
-#include <regex>
+#include <memory>
 #include <span>
 #include <string>
+
+namespace re2 {
+class RE2;
+}  // namespace re2
 
 namespace trireme::model {
 
@@ -11,19 +15,19 @@ struct Graph;
 
 class NamePattern {
  public:
-  // `field` is the configuration field that contains the pattern. Throws ConfigError if the pattern
-  // is not a regular expression, has more than 1000 characters, or contains a back-reference (\1).
+  // `field` is the configuration field that contains the pattern. Throws ConfigError if RE2 does
+  // not support the pattern, for example because it looks ahead or contains a back-reference (\1).
   NamePattern(std::string pattern, std::string field);
 
   // Returns whether it matches the whole name, such as "layer1.0.conv1.weight".
-  bool matches(const std::string& name) const { return std::regex_match(name, regex_); }
+  bool matches(const std::string& name) const;
   // Throws a ConfigError that says that the pattern matches no parameter and suggests a similar
   // name.
   [[noreturn]] void throw_no_match(const Graph& graph) const;
 
  private:
   std::string pattern_, field_;
-  std::regex regex_;
+  std::shared_ptr<const re2::RE2> regex_;
 };
 
 }  // namespace trireme::model

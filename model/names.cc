@@ -1,13 +1,15 @@
 #include "model/names.h"
 
 #include <fmt/format.h>
+#include <re2/re2.h>
 
 #include <algorithm>
 #include <array>
-#include <regex>
 
 namespace trireme::model {
 namespace {
+
+using re2::RE2;
 
 // Prefixes added by DistributedDataParallel, Lightning, torch.compile and wrapper modules.
 constexpr std::array<std::string_view, 7> kPrefixes = {
@@ -37,48 +39,45 @@ std::vector<std::string> without_prefixes(std::string name) {
 }
 
 std::optional<std::string> from_hugging_face(const std::string& name) {
-  static const std::regex stem(R"((?:resnet\.)?embedder\.embedder\.(conv|norm)[a-z]+\.(\w+))");
-  static const std::regex shortcut(
+  static const RE2 stem(R"((?:resnet\.)?embedder\.embedder\.(conv|norm)[a-z]+\.(\w+))");
+  static const RE2 shortcut(
       R"((?:resnet\.)?encoder\.stages\.(\d{1,3})\.layers\.(\d{1,3})\.shortcut\.(conv|norm)[a-z]+\.(\w+))");
-  static const std::regex block(
+  static const RE2 block(
       R"((?:resnet\.)?encoder\.stages\.(\d{1,3})\.layers\.(\d{1,3})\.layer\.(\d{1,3})\.(conv|norm)[a-z]+\.(\w+))");
   if (name == "wpe.weight") return "wte.position";
-  std::smatch m;
-  const auto text = [&m](size_t group) { return m[group].str(); };
-  const auto next = [&m](size_t group) { return std::stoi(m[group].str()) + 1; };
-  const auto is_conv = [&m](size_t group) { return m[group].str() == "conv"; };
-  if (std::regex_match(name, m, stem)) {
-    return fmt::format("{}1.{}", is_conv(1) ? "conv" : "bn", text(2));
+  std::string kind, field;
+  int stage = 0, layer = 0, part = 0;
+  if (RE2::FullMatch(name, stem, &kind, &field)) {
+    return fmt::format("{}1.{}", kind == "conv" ? "conv" : "bn", field);
   }
-  if (std::regex_match(name, m, shortcut)) {
-    return fmt::format("layer{}.{}.downsample.{}.{}", next(1), text(2), is_conv(3) ? 0 : 1,
-                       text(4));
+  if (RE2::FullMatch(name, shortcut, &stage, &layer, &kind, &field)) {
+    return fmt::format("layer{}.{}.downsample.{}.{}", stage + 1, layer, kind == "conv" ? 0 : 1,
+                       field);
   }
-  if (std::regex_match(name, m, block)) {
-    return fmt::format("layer{}.{}.{}{}.{}", next(1), text(2), is_conv(4) ? "conv" : "bn", next(3),
-                       text(5));
+  if (RE2::FullMatch(name, block, &stage, &layer, &part, &kind, &field)) {
+    return fmt::format("layer{}.{}.{}{}.{}", stage + 1, layer, kind == "conv" ? "conv" : "bn",
+                       part + 1, field);
   }
   return std::nullopt;
 }
 
 std::optional<std::string> to_hugging_face(const std::string& name) {
-  static const std::regex stem(R"((conv|bn)1\.(\w+))");
-  static const std::regex shortcut(R"(layer(\d{1,3})\.(\d{1,3})\.downsample\.([01])\.(\w+))");
-  static const std::regex block(R"(layer(\d{1,3})\.(\d{1,3})\.(conv|bn)(\d{1,3})\.(\w+))");
-  std::smatch m;
-  const auto text = [&m](size_t group) { return m[group].str(); };
-  const auto before = [&m](size_t group) { return std::stoi(m[group].str()) - 1; };
-  const auto kind = [](bool convolution) { return convolution ? "convolution" : "normalization"; };
-  if (std::regex_match(name, m, stem)) {
-    return fmt::format("resnet.embedder.embedder.{}.{}", kind(text(1) == "conv"), text(2));
+  static const RE2 stem(R"((conv|bn)1\.(\w+))");
+  static const RE2 shortcut(R"(layer(\d{1,3})\.(\d{1,3})\.downsample\.([01])\.(\w+))");
+  static const RE2 block(R"(layer(\d{1,3})\.(\d{1,3})\.(conv|bn)(\d{1,3})\.(\w+))");
+  const auto written = [](bool conv) { return conv ? "convolution" : "normalization"; };
+  std::string kind, field;
+  int stage = 0, layer = 0, part = 0;
+  if (RE2::FullMatch(name, stem, &kind, &field)) {
+    return fmt::format("resnet.embedder.embedder.{}.{}", written(kind == "conv"), field);
   }
-  if (std::regex_match(name, m, shortcut)) {
-    return fmt::format("resnet.encoder.stages.{}.layers.{}.shortcut.{}.{}", before(1), text(2),
-                       kind(text(3) == "0"), text(4));
+  if (RE2::FullMatch(name, shortcut, &stage, &layer, &part, &field)) {
+    return fmt::format("resnet.encoder.stages.{}.layers.{}.shortcut.{}.{}", stage - 1, layer,
+                       written(part == 0), field);
   }
-  if (std::regex_match(name, m, block)) {
-    return fmt::format("resnet.encoder.stages.{}.layers.{}.layer.{}.{}.{}", before(1), text(2),
-                       before(4), kind(text(3) == "conv"), text(5));
+  if (RE2::FullMatch(name, block, &stage, &layer, &kind, &part, &field)) {
+    return fmt::format("resnet.encoder.stages.{}.layers.{}.layer.{}.{}.{}", stage - 1, layer,
+                       part - 1, written(kind == "conv"), field);
   }
   if (name.starts_with("fc.")) return "classifier.1." + name.substr(3);
   return std::nullopt;
@@ -86,14 +85,15 @@ std::optional<std::string> to_hugging_face(const std::string& name) {
 
 // Translates names of timm's VGG and of widely copied ResNets for CIFAR.
 std::optional<std::string> from_elsewhere(const std::string& name) {
-  static const std::regex hidden(R"(pre_logits\.fc([12])\.(\w+))");
-  static const std::regex shortcut(R"((layer\d{1,3}\.\d{1,3})\.shortcut\.([01])\.(\w+))");
-  std::smatch m;
-  if (std::regex_match(name, m, hidden)) {
-    return fmt::format("classifier.{}.{}", m[1].str() == "1" ? 0 : 3, m[2].str());
+  static const RE2 hidden(R"(pre_logits\.fc([12])\.(\w+))");
+  static const RE2 shortcut(R"((layer\d{1,3}\.\d{1,3})\.shortcut\.([01])\.(\w+))");
+  std::string block, field;
+  int part = 0;
+  if (RE2::FullMatch(name, hidden, &part, &field)) {
+    return fmt::format("classifier.{}.{}", part == 1 ? 0 : 3, field);
   }
-  if (std::regex_match(name, m, shortcut)) {
-    return fmt::format("{}.downsample.{}.{}", m[1].str(), m[2].str(), m[3].str());
+  if (RE2::FullMatch(name, shortcut, &block, &part, &field)) {
+    return fmt::format("{}.downsample.{}.{}", block, part, field);
   }
   return std::nullopt;
 }
@@ -130,9 +130,9 @@ std::vector<NameGuess> name_guesses(const std::string& file_name, const std::str
 }
 
 bool is_bookkeeping(const std::string& file_name) {
-  static const std::regex mask(R"(h\.\d{1,4}\.attn\.(?:masked_)?bias)");
+  static const RE2 mask(R"(h\.\d{1,4}\.attn\.(?:masked_)?bias)");
   return file_name.ends_with("num_batches_tracked") ||
-         std::regex_match(without_prefixes(file_name).back(), mask);
+         RE2::FullMatch(without_prefixes(file_name).back(), mask);
 }
 
 bool is_conv1d_weight(std::string_view name) {

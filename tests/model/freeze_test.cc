@@ -49,9 +49,14 @@ TEST(Freeze, NamesInvalidPatterns) {
             "'fc1.*'?");
   EXPECT_NE(error_of({"fc1("}).find("model.freeze[0]: 'fc1(' is not a regular expression"),
             std::string::npos);
-  EXPECT_EQ(error_of({std::string(1001, '(')}),
+  EXPECT_EQ(error_of({std::string(30'000, '(')}),
             "model.freeze[0]: '" + std::string(40, '(') +
-                "...' has 1001 characters; at most 1000 are allowed");
+                "...' is not a regular expression that RE2 supports: missing ): " +
+                std::string(29, '(') + "...");
+  EXPECT_EQ(
+      error_of({"(?!fc2).*"}),
+      "model.freeze[0]: '(?!fc2).*' is not a regular expression that RE2 supports: invalid perl "
+      "operator: (?!");
   // With backtracking, matching would take minutes.
   EXPECT_NE(error_of({"((.*)*)*x"}).find("matches the whole name of no parameter"),
             std::string::npos);
@@ -62,7 +67,7 @@ TEST(Freeze, NamesInvalidPatterns) {
 
 TEST(Freeze, FrozenParametersNeedNoGradientsOrWork) {
   TestNetwork all(frozen({}), kInput, cpu(), {.batch = kRows});
-  TestNetwork head(frozen({"(?!fc2).*"}), kInput, cpu(), {.batch = kRows});
+  TestNetwork head(frozen({"[^f].*|fc1.*"}), kInput, cpu(), {.batch = kRows});
   EXPECT_EQ(all.parameters.trained_elements, all.parameters.elements);
   EXPECT_EQ(all.parameters.updated_stat_elements, all.parameters.running_stat_elements);
   EXPECT_EQ(head.parameters.elements, all.parameters.elements);
@@ -108,7 +113,7 @@ TEST_P(FreezeOnTargets, DoesNotChangeGradientsOfOtherParameters) {
   const TestBatch batch(kInput, kRows, 4);
   const std::vector<std::vector<std::string>> kFrozen = {
       {kNorms, "conv1.*"}, {kNorms, "conv2.*"}, {kNorms, "down.weight", "fc1.bias"},
-      {"(?!fc2).*"},       {"(?!down).*"},
+      {"[^f].*|fc1.*"},    {"[^d].*"},
   };
   TestNetwork full(frozen({kNorms}), kInput, GetParam(), {.batch = kRows});
   full.run(batch);

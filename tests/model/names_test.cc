@@ -110,6 +110,17 @@ TEST(Names, CountersAndMasksAreBookkeeping) {
   }
 }
 
+// std::regex used a stack frame for each character.
+TEST(Names, MayBeLong) {
+  for (const std::string start : {"resnet.encoder.stages.0.layers.0.shortcut.conv",
+                                  "layer1.0.conv1.", "pre_logits.fc1.", "h.0.attn."}) {
+    const std::string name = start + std::string(1'000'000, 'a');
+    EXPECT_FALSE(name_guesses(name, "fc").empty());
+    EXPECT_FALSE(is_bookkeeping(name));
+    EXPECT_FALSE(name_in(NameStyle::kHuggingFace, name).value_or("").starts_with("classifier"));
+  }
+}
+
 TEST(Names, KnowsTheWeightsOfConv1dLayers) {
   EXPECT_TRUE(is_conv1d_weight("h.0.attn.c_proj.weight"));
   EXPECT_TRUE(is_conv1d_weight("h.11.mlp.c_proj.weight"));
