@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -44,8 +45,7 @@ class PrometheusTest(ProgramTest):
         self.run_dir = self.scratch / "run"
 
     def start(self, port, *more, ranks=0):
-        command = [TRIREME, "train", self.config, "--run-dir", self.run_dir, "--metrics-port", port,
-                   "--set", "metrics.address=127.0.0.1", *more]
+        command = [TRIREME, "train", self.config, "--run-dir", self.run_dir, "--metrics-port", port, *more]
         if ranks:
             command = ["mpirun", "-np", ranks, "--oversubscribe", "--bind-to", "none", *command]
         environment = {**os.environ, "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -122,13 +122,36 @@ class PrometheusTest(ProgramTest):
         process.send_signal(signal.SIGUSR1)  # mpirun forwards it
         self.assertEqual(process.wait(60), 75)
 
+    def test_slow_connections_block_neither_metrics_nor_the_end(self):
+        port = free_port()
+        process = self.start(port)
+        self.scrape(port, process, {"trireme_step"})
+        slow = [socket.create_connection(("127.0.0.1", port)) for _ in range(10)]
+        for connection in slow:
+            connection.sendall(b"GET /metrics HTTP/1.1\r\n")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=0.9) as answer:
+            self.assertEqual(answer.status, 200)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 75)
+        for connection in slow:
+            connection.close()
+
+    def test_serves_the_same_host_only(self):
+        port = free_port()
+        process = self.start(port)
+        self.scrape(port, process, {"trireme_step"})
+        listening = [line.split()[1] for line in pathlib.Path("/proc/net/tcp").read_text().splitlines()
+                     if line.split()[3] == "0A" and line.split()[1].endswith(f":{port:04X}")]
+        self.assertEqual(listening, [f"0100007F:{port:04X}"])
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(60), 75)
+
     def test_port_in_use_is_a_warning(self):
         with socket.socket() as other:
             other.bind(("127.0.0.1", 0))
             other.listen()
             port = other.getsockname()[1]
-            out = run("train", self.config, "--run-dir", self.run_dir, "--metrics-port", port, "--set", "train.max_steps=50",
-                      "--set", "metrics.address=127.0.0.1")
+            out = run("train", self.config, "--run-dir", self.run_dir, "--metrics-port", port, "--set", "train.max_steps=50")
         self.assertIn(f"warning: metrics.port: cannot listen on 127.0.0.1:{port}", out)
         self.assertIn("done: ", out)
 

@@ -1,17 +1,24 @@
 #include "trainer/report/sinks/prometheus.h"
 
+#include <arpa/inet.h>
 #include <fmt/format.h>
+#include <netinet/in.h>
 #include <prometheus/counter.h>
 #include <prometheus/exposer.h>
 #include <prometheus/gauge.h>
 #include <prometheus/registry.h>
+#include <sys/socket.h>
 
 #include <chrono>
 #include <exception>
 #include <map>
+#include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "core/clock.h"
+#include "core/descriptor.h"
 #include "core/error.h"
 #include "trainer/base/process.h"
 
@@ -20,12 +27,34 @@ namespace {
 
 using Time = std::chrono::system_clock::time_point;
 
+// Connects to an IPv4 address of this host, and does nothing else.
+void connect_once(const std::string& address, int port) {
+  const Descriptor connection(socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  if (inet_pton(AF_INET, address.c_str(), &to.sin_addr) != 1) return;
+  (void)!connect(connection.number(), reinterpret_cast<const sockaddr*>(&to), sizeof to);
+}
+
 }  // namespace
 
 // Metrics are registered with their first value, so that unknown values are absent rather than 0.
 struct PrometheusSink::State {
-  State(std::string its_address, std::shared_ptr<const DropCounts> counts)
-      : address(std::move(its_address)), dropped(std::move(counts)) {}
+  State(std::string its_address, int its_port, std::shared_ptr<const DropCounts> counts)
+      : address(std::move(its_address)), port(its_port), dropped(std::move(counts)) {}
+
+  // The server notices its end at the next connection, or else only after two seconds.
+  ~State() {
+    if (!exposer) return;
+    const std::jthread waker([this](const std::stop_token& stopped) {
+      while (!stopped.stop_requested()) {
+        connect_once(address, port);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    });
+    exposer.reset();
+  }
 
   void gauge(const std::string& name, const std::string& help, double value,
              const prometheus::Labels& labels = {}) {
@@ -149,16 +178,17 @@ struct PrometheusSink::State {
 
   using Key = std::pair<std::string, prometheus::Labels>;
   const std::string address;
+  const int port;
   const std::shared_ptr<const DropCounts> dropped;
   std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
   std::map<Key, prometheus::Gauge*> gauges;
   std::map<Key, prometheus::Counter*> counters;
-  std::unique_ptr<prometheus::Exposer> exposer;  // destroyed first: its threads read the registry
+  std::unique_ptr<prometheus::Exposer> exposer;  // its threads read the registry
 };
 
 PrometheusSink::PrometheusSink(const std::string& address, int port,
                                std::shared_ptr<const DropCounts> dropped)
-    : state_(std::make_unique<State>(fmt::format("{}:{}", address, port), std::move(dropped))) {}
+    : state_(std::make_unique<State>(address, port, std::move(dropped))) {}
 
 PrometheusSink::~PrometheusSink() = default;
 
@@ -168,11 +198,14 @@ bool PrometheusSink::wants(const MetricsRecord& record) const {
 }
 
 void PrometheusSink::open() {
+  const std::string endpoint = fmt::format("{}:{}", state_->address, state_->port);
   try {
-    state_->exposer = std::make_unique<prometheus::Exposer>(state_->address);
+    // Each thread serves one connection at a time.
+    state_->exposer = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
+        "listening_ports", endpoint, "num_threads", "16", "request_timeout_ms", "1000"});
   } catch (const std::exception&) {  // its message is not useful (a null pointer)
     throw Error(fmt::format("metrics.port: cannot listen on {}: another program may be using it",
-                            state_->address));
+                            endpoint));
   }
   state_->exposer->RegisterCollectable(state_->registry);
 }

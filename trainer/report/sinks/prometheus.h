@@ -11,7 +11,7 @@ namespace trireme::train {
 
 class PrometheusSink : public Sink {
  public:
-  // `address` is the address of a network interface of this host.
+  // `address` is the IPv4 address of a network interface of this host.
   PrometheusSink(const std::string& address, int port, std::shared_ptr<const DropCounts> dropped);
   ~PrometheusSink() override;
 
