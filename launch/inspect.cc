@@ -88,8 +88,12 @@ void print_choices(const Target& target, const model::Graph& graph, const RankPl
 void print_recomputation(const model::Graph& graph, const RankPlan& plan) {
   const std::string text = train::recomputation_text(*plan.program);
   if (text.empty()) return;
-  fmt::print("\n{}: {:.3g} ms per pass, measured\n", text,
-             1e3 * measure_recomputation(plan, graph));
+  try {
+    const double seconds = measure_recomputation(plan, graph);
+    fmt::print("\n{}: {:.3g} ms per pass, measured\n", text, 1e3 * seconds);
+  } catch (const DeviceError& error) {
+    fmt::print("\n{}; their time was not measured: {}\n", text, error.what());
+  }
 }
 
 // Called by rank 0 only, since the plan is the same on every rank.

@@ -199,7 +199,7 @@ class CpuDevice final : public Device {
     const size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
     void* data = std::aligned_alloc(alignment, rounded);
     if (!data) {
-      throw DeviceError("aligned_alloc", fmt::format("no memory for {} bytes", bytes));
+      throw DeviceError("memory allocation", fmt::format("no memory for {} bytes", bytes));
     }
     if (huge) madvise(data, rounded, MADV_HUGEPAGE);  // only a hint; failure is harmless
     return Buffer(data, bytes, [](void* memory) { std::free(memory); });

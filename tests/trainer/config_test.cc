@@ -1,8 +1,10 @@
 #include "trainer/config/config.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -242,6 +244,31 @@ TEST(Config, MissingFileIsNamed) {
     FAIL();
   } catch (const ConfigError& error) {
     EXPECT_EQ(error.what(), path + ": cannot be read: No such file or directory");
+  }
+}
+
+// Each of these took minutes, or forever.
+TEST(Config, RefusesHostileFiles) {
+  std::string nested;
+  for (int i = 0; i < 30'000; ++i) nested += "model {\n";
+  EXPECT_EQ(error_of(nested), "run.txtpb:101: more than 100 messages are nested");
+  EXPECT_EQ(error_of("seed: 1\n" + std::string(50'000'000, 'a') + ": 1"),
+            "run.txtpb:2: a name has 50000000 characters; at most 1000 are allowed");
+  const TemporaryFolder folder;
+  const std::string fifo = (folder.path() / "fifo.txtpb").string();
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const std::string large = (folder.path() / "large.txtpb").string();
+  std::ofstream(large) << "#";
+  std::filesystem::resize_file(large, size_t{100} << 20);
+  for (const auto& [file, reason] : {std::pair{fifo, "it is not a regular file"},
+                                     {std::string("/dev/zero"), "it is not a regular file"},
+                                     {large, "it is larger than 64.0 MiB"}}) {
+    try {
+      load_config(file, {});
+      ADD_FAILURE() << file;
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(error.what(), file + ": cannot be read: " + reason);
+    }
   }
 }
 

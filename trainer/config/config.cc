@@ -153,7 +153,18 @@ Config parse_config(const std::string& text, const std::string& file,
 }
 
 Config load_config(const std::string& name, std::span<const std::string> assignments) {
+  constexpr uintmax_t kMaxBytes = uintmax_t{64} << 20;
   const std::string path = find_config(name);
+  std::error_code ignored;  // a missing file is reported below
+  const std::filesystem::file_status status = std::filesystem::status(path, ignored);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
+    throw ConfigError(path, "cannot be read: it is not a regular file");
+  }
+  if (std::filesystem::is_regular_file(status) &&
+      std::filesystem::file_size(path, ignored) > kMaxBytes) {
+    throw ConfigError(path, fmt::format("cannot be read: it is larger than {}",
+                                        format_bytes(static_cast<double>(kMaxBytes))));
+  }
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {

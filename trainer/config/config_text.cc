@@ -91,6 +91,32 @@ class PlaceScanner {
   FieldPlace current_;
 };
 
+// Throws ConfigError if the text nests messages so deeply, or has so long names, that describing an
+// error would take forever.
+void check_sizes(const std::string& text, const std::string& file) {
+  constexpr size_t kMaxDepth = 100;
+  constexpr size_t kMaxName = 1000;
+  ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  IgnoreErrors ignore;
+  Tokenizer tokenizer(&stream, &ignore);
+  tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
+  tokenizer.set_allow_f_after_float(true);
+  size_t depth = 0;
+  while (tokenizer.Next()) {
+    const Tokenizer::Token& token = tokenizer.current();
+    const auto where = [&] { return fmt::format("{}:{}", file, token.line + 1); };
+    if (token.text == "{" || token.text == "<") ++depth;
+    if ((token.text == "}" || token.text == ">") && depth > 0) --depth;
+    if (depth > kMaxDepth) {
+      throw ConfigError(where(), fmt::format("more than {} messages are nested", kMaxDepth));
+    }
+    if (token.type == Tokenizer::TYPE_IDENTIFIER && token.text.size() > kMaxName) {
+      throw ConfigError(where(), fmt::format("a name has {} characters; at most {} are allowed",
+                                             token.text.size(), kMaxName));
+    }
+  }
+}
+
 // Returns the quoted text that follows `lead` in the message; empty if there is none.
 std::string quoted_after(const std::string& message, const std::string& lead) {
   const size_t at = message.find(lead + "\"");
@@ -169,6 +195,7 @@ std::vector<std::string> value_names(const google::protobuf::EnumDescriptor* typ
 
 std::vector<std::string> parse_text(const std::string& text, const std::string& file,
                                     google::protobuf::Message& message) {
+  check_sizes(text, file);
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
   parser.RecordErrorsTo(&error);
