@@ -97,7 +97,7 @@ class Manifests(ProgramTest):
         self.assertEqual(service["metadata"]["annotations"]["prometheus.io/port"], str(ports["metrics"]))
         self.assertEqual(service["spec"]["ports"][0]["port"], ports["metrics"])
         self.assertEqual(monitor["spec"]["podMetricsEndpoints"][0]["port"], "metrics")
-        self.assertIn(f"metrics {{ port: {ports['metrics']} }}", (FOLDER / "run.txtpb").read_text())
+        self.assertIn(f'metrics {{ port: {ports["metrics"]} address: "0.0.0.0" }}', (FOLDER / "run.txtpb").read_text())
 
     def test_the_run_trains(self):
         fields = ["data.root=data/digits", "metrics.port=0", "train.max_steps=2"]

@@ -137,14 +137,14 @@ schedule { learning_rate: 0.1 }
     std::vector<std::string> set;
     std::string words;
   };
-  for (const auto& [set, words] :
-       std::vector<Case>{{{"model.network.layer[0].dense.units=1000000000000"},
-                          "large.txtpb:2: model: a rank needs at least "},
-                         {{"model.network.layer[0].dense.units=1000000000000"},
-                          "layer 'wide' has the most of them; make that layer smaller, or share optimizer state"},
-                         {{"batch.global=100000000000"}, "batch.global: a rank needs at least "},
-                         {{"batch.global=100000000000", "batch.micro=10000000000"},
-                          "batch.micro: a rank needs at least "}}) {
+  for (const auto& [set, words] : std::vector<Case>{
+           {{"model.network.layer[0].dense.units=1000000000000"},
+            "large.txtpb:2: model: a rank needs at least "},
+           {{"model.network.layer[0].dense.units=1000000000000"},
+            "layer 'wide' has the most of them; make that layer smaller, or share optimizer state"},
+           {{"batch.global=100000000000"}, "batch.global: a rank needs at least "},
+           {{"batch.global=100000000000", "batch.micro=10000000000"},
+            "batch.micro: a rank needs at least "}}) {
     for (const std::vector<std::string>& command :
          {std::vector<std::string>{"config", "check", file},
           {"inspect", file},
