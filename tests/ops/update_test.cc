@@ -213,11 +213,12 @@ TEST_P(UpdateTest, TensorSquares) {
 // The first step from zero moments, whose result depends on the bias correction.
 TEST_P(UpdateTest, AdamFromZero) {
   const std::vector<double> zeros(100, 0.0);
-  check({.name = "from zero",
-         .op = Update{Adam{}, {{0, 100, 0.1f, 1}}},
-         .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), none(), state(),
-                     none(), none(), none(), with(full({100}), zeros), with(full({100}), zeros)},
-         .state = state_at(0)});
+  check(
+      {.name = "from zero",
+       .op = Update{Adam{}, {{0, 100, 0.1f, 1}}},
+       .tensors = {random(full({100}), 1), random(full({100}), 2), none(), none(), none(), state(),
+                   none(), none(), none(), with(full({100}), zeros), with(full({100}), zeros)},
+       .state = state_at(0)});
 }
 
 TEST_P(UpdateTest, ScaleLoss) {
