@@ -37,11 +37,11 @@ class ConfigError : public Error {
       : Error(where + ": " + message, ExitCode::kBadConfig) {}
 };
 
-// A data file is missing, truncated or invalid. `where` is "FILE" or "FILE: record N".
+// A data file is missing, truncated or invalid. `where` is "FILE" or "FILE: record N". Both may
+// contain text of the file; the message of the exception is printable().
 class DataError : public Error {
  public:
-  DataError(const std::string& where, const std::string& message)
-      : Error(where + ": " + message, ExitCode::kBadData) {}
+  DataError(const std::string& where, const std::string& message);
 };
 
 // A call to a device or one of its libraries failed. `call` is the failed call.

@@ -54,14 +54,24 @@ void read_pieces(const std::filesystem::path& path, Take take) {
   } while (got > 0);
 }
 
+Descriptor open_new(const std::filesystem::path& path) {
+  const auto open_it = [&] {
+    // O_NONBLOCK: opening a pipe must not block forever.
+    return ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC,
+                  0666);
+  };
+  int file = open_it();
+  const bool link_or_pipe = file < 0 && (errno == ELOOP || errno == ENXIO);
+  if (link_or_pipe && ::unlink(path.c_str()) == 0) file = open_it();
+  return Descriptor(file);
+}
+
 XXH3_state_t* state(void* hash) { return static_cast<XXH3_state_t*>(hash); }
 
 }  // namespace
 
 DurableFile::DurableFile(const std::filesystem::path& path, std::stop_token stop)
-    : path_(path),
-      stop_(std::move(stop)),
-      file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+    : path_(path), stop_(std::move(stop)), file_(open_new(path)) {
   if (!file_.is_open()) fail(path_, "be created");
   hash_ = XXH3_createState();
   XXH3_64bits_reset(state(hash_));
@@ -149,6 +159,30 @@ void create_folders(const std::filesystem::path& path) {
   // EEXIST: another rank or run may have created it in the meantime.
   if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) fail(path, "be created");
   sync_folder(path.parent_path());
+}
+
+Descriptor open_own_folder(const std::filesystem::path& path) {
+  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (folder.is_open()) return folder;
+  std::error_code none;
+  if (std::filesystem::is_symlink(path, none)) {
+    throw Error(path.string() +
+                ": is a symbolic link, which is not followed, because old files are deleted there; "
+                "link the folder that contains it instead");
+  }
+  fail(path, "be opened");
+}
+
+bool remove_folder(const Descriptor& parent, const std::string& name,
+                   std::span<const char* const> files) {
+  const Descriptor folder(
+      ::openat(parent.number(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!folder.is_open()) {
+    if (errno == ELOOP || errno == ENOTDIR) ::unlinkat(parent.number(), name.c_str(), 0);
+    return true;
+  }
+  for (const char* file : files) ::unlinkat(folder.number(), file, 0);
+  return ::unlinkat(parent.number(), name.c_str(), AT_REMOVEDIR) == 0 || errno != ENOTEMPTY;
 }
 
 void sync_folder(const std::filesystem::path& path) {

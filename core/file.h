@@ -23,8 +23,9 @@ struct FileDigest {
   bool operator==(const FileDigest&) const = default;
 };
 
-// A new file that is written sequentially. Every method throws Error with the file and the cause if
-// it fails, or if `stop` is requested.
+// A new file that is written sequentially. It replaces the content of an existing file, but only
+// the name of a link or a pipe. Every method throws Error with the file and the cause if it fails,
+// or if `stop` is requested.
 class DurableFile {
  public:
   explicit DurableFile(const std::filesystem::path& path, std::stop_token stop = {});
@@ -81,6 +82,14 @@ void replace_durably(const std::filesystem::path& path, const std::string& text)
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 // Creates a folder and its missing parents. Throws Error if that fails.
 void create_folders(const std::filesystem::path& path);
+// Opens a folder whose entries will be removed. Throws Error if that fails or if the path is a
+// symbolic link, since what it leads to may belong to others.
+Descriptor open_own_folder(const std::filesystem::path& path);
+// Removes the given files of the folder `name` in `parent`, and then the folder, if they exist and
+// permissions allow it; a file or link of this name is removed itself. Returns false if other files
+// are left in the folder.
+bool remove_folder(const Descriptor& parent, const std::string& name,
+                   std::span<const char* const> files);
 // Makes files created or renamed in this folder durable (fsync). Throws Error if that fails.
 void sync_folder(const std::filesystem::path& path);
 

@@ -24,6 +24,11 @@ std::string_view trimmed(std::string_view text, std::string_view blanks = " \t")
 
 inline double percent(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
+// Returns text of a file that others may have written in a form that is safe to print: control
+// characters, line breaks, changes of the writing direction and bytes that are not UTF-8 become \n,
+// \u202e or \xff, and of a text longer than `max` bytes only the beginning and the end remain.
+std::string printable(std::string_view text, size_t max = 300);
+
 std::string format_bytes(double bytes);       // "25.0 MiB"
 std::string format_count(double count);       // "11.2 M"
 std::string format_duration(double seconds);  // "1h 02m 03s", "2m 03s", "3.1s"

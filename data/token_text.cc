@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
-#include "data/utf8.h"
+#include "core/utf8.h"
 
 namespace trireme::data {
 namespace {

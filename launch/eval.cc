@@ -107,7 +107,7 @@ void print_mistakes(const std::vector<train::Mistake>& mistakes,
             ? "outputs that are not finite"
             : fmt::format("predicted as {} ({:.1f}%)", class_text(names, mistake.predicted),
                           100 * mistake.probability);
-    fmt::print("{}, sample {}: {}, {}\n", mistake.where, mistake.index,
+    fmt::print("{}, sample {}: {}, {}\n", printable(mistake.where), mistake.index,
                class_text(names, mistake.label), predicted);
   }
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/text.h"
 #include "trainer/base/process.h"
 
 namespace trireme::cli {
@@ -21,6 +22,11 @@ std::string cell(const std::string& text, size_t width, bool right) {
 }
 
 }  // namespace
+
+void Table::add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = printable(cell);
+  rows_.push_back(std::move(row));
+}
 
 std::string Table::text(int columns, bool color) const {
   std::vector<size_t> widths;

@@ -15,7 +15,8 @@ class Table {
   };
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  // The cells are made printable().
+  void add(std::vector<std::string> row);
   bool empty() const { return rows_.empty(); }
   // Returns the table with lines of at most `columns` characters (0 for no limit), and with a bold
   // title if `color` is set. Cells are UTF-8.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "data/files/descriptor.h"
 #include "data/files/file.h"
 #include "data/formats/formats.h"
@@ -164,7 +165,11 @@ class FolderRecords final : public Records {
   std::string source() const override {
     return fmt::format("ImageFolder {} ({} classes)", folder_, classes_.size());
   }
-  std::vector<std::string> class_names() const override { return classes_; }
+  std::vector<std::string> class_names() const override {
+    std::vector<std::string> names;
+    for (const std::string& name : classes_) names.push_back(printable(name));
+    return names;
+  }
   BadRecords bad_records() const override { return bad_; }
   uint64_t identity() const override { return identity_; }
   Checksums checksums() const override {
@@ -185,8 +190,7 @@ class FolderRecords final : public Records {
 void FolderRecords::read(int64_t index, std::vector<uint8_t>& bytes) const {
   const std::string path = where(index);
   const Descriptor file = open_file(path);
-  bytes.resize(status_of(file.number(), path).st_size);
-  read_at(file, path, 0, bytes);
+  read_record(file, path, 0, status_of(file.number(), path).st_size, bytes);
 }
 
 void check_known(const std::string& folder, const std::vector<std::string>& names,

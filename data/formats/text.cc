@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/utf8.h"
 #include "data/files/file.h"
 #include "data/formats/formats.h"
 #include "data/formats/token_windows.h"
-#include "data/utf8.h"
 
 namespace trireme::data {
 namespace {

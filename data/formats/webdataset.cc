@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "data/files/file_names.h"
 #include "data/formats/formats.h"
 #include "data/formats/tar_shards.h"
@@ -88,8 +89,7 @@ void TarRecords::read(int64_t index, std::vector<uint8_t>& bytes) const {
   const Shard& shard = shards_[number];
   const TarSample& image = shard.index.samples()[sample];
   const auto file = files_.open(number, shard.path, shard.index.stamp());
-  bytes.resize(image.size);
-  read_at(*file, where(index), image.offset, bytes);
+  read_record(*file, where(index), image.offset, image.size, bytes);
 }
 
 uint64_t TarRecords::identity() const {
@@ -204,6 +204,7 @@ std::vector<std::string> read_class_names(const DataConfig& config, int classes)
   if (!config.webdataset().has_class_names()) return {};
   const std::string path = (fs::path(config.root()) / config.webdataset().class_names()).string();
   std::vector<std::string> names = read_lines(path);
+  for (std::string& name : names) name = printable(name);
   if (std::ssize(names) >= classes) return names;
   throw DataError(
       path, fmt::format("lists {} class names, but there are {} classes", names.size(), classes));

@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "model/onnx/importer.h"
 #include "model/onnx/normalization.h"
 
@@ -25,6 +26,7 @@ constexpr const char* kLoss = "loss";
 constexpr int64_t kMinOpset = 7;
 // Memory that any file may use, however small, since several nodes may read the same tensor.
 constexpr uint64_t kMinBytes = 64 << 20;
+constexpr size_t kMaxMessage = 2000;  // bytes of an error that contains names of the file
 
 // Returns whether the metadata declares pixels from 0 to 1. Keys and values are case-insensitive.
 bool takes_unit_pixels(const ModelProto& model) {
@@ -86,7 +88,7 @@ Importer::Importer(const ModelProto& model, const fs::path& path)
 
 void Importer::throw_damaged(const std::string& why) const { throw DataError(path_.string(), why); }
 void Importer::throw_config_error(const std::string& why) const {
-  throw ConfigError(path_.string(), why);
+  throw ConfigError(path_.string(), printable(why, kMaxMessage));
 }
 
 OnnxModel Importer::run() {

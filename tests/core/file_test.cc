@@ -65,6 +65,46 @@ TEST_F(FileTest, FailuresNameFileAndCause) {
               ThrowsMessage<DataError>(HasSubstr("is not a regular file")));
 }
 
+TEST_F(FileTest, ReplacesLinksAndPipesInsteadOfFollowingThem) {
+  const fs::path path = folder_ / "x";
+  const fs::path other = folder_ / "other";
+  replace_durably(other, "of another");
+  fs::create_symlink(other, folder_ / "x.tmp");
+  replace_durably(path, "new");
+  EXPECT_EQ(read_text(other), "of another");
+  EXPECT_EQ(read_text(path), "new");
+  EXPECT_FALSE(fs::is_symlink(path));
+  ASSERT_EQ(mkfifo((folder_ / "x.tmp").c_str(), 0600), 0);
+  replace_durably(path, "newer");
+  EXPECT_EQ(read_text(path), "newer");
+}
+
+TEST_F(FileTest, RemovesOnlyTheGivenFilesOfAFolder) {
+  constexpr std::array files = {"a", "b"};
+  const auto remove = [&] { return remove_folder(open_own_folder(folder_), "x", files); };
+  EXPECT_TRUE(remove()) << "it does not exist";
+  fs::create_directories(folder_ / "x");
+  replace_durably(folder_ / "x/a", "");
+  replace_durably(folder_ / "x/c", "");
+  EXPECT_FALSE(remove());
+  EXPECT_FALSE(fs::exists(folder_ / "x/a"));
+  EXPECT_TRUE(fs::exists(folder_ / "x/c"));
+  fs::rename(folder_ / "x/c", folder_ / "c");
+  fs::create_symlink(folder_ / "c", folder_ / "x/b");
+  EXPECT_TRUE(remove());
+  EXPECT_FALSE(fs::exists(folder_ / "x"));
+  EXPECT_TRUE(fs::exists(folder_ / "c"));
+
+  fs::create_directories(folder_ / "other");
+  replace_durably(folder_ / "other/a", "");
+  fs::create_directory_symlink(folder_ / "other", folder_ / "x");
+  EXPECT_THAT([&] { open_own_folder(folder_ / "x"); },
+              ThrowsMessage<Error>(HasSubstr("/x: is a symbolic link")));
+  EXPECT_TRUE(remove());
+  EXPECT_FALSE(fs::is_symlink(folder_ / "x"));
+  EXPECT_TRUE(fs::exists(folder_ / "other/a"));
+}
+
 TEST_F(FileTest, ReadsAndDigestsFilesOfAnyLength) {
   for (const size_t length : {0, 1, 4095, 4096, (1 << 20) + 1, (9 << 20) + 5}) {
     std::string text(length, 'x');

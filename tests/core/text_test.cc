@@ -5,6 +5,8 @@
 #include <limits>
 #include <vector>
 
+#include "core/error.h"
+
 namespace trireme {
 namespace {
 
@@ -48,6 +50,31 @@ TEST(Format, Durations) {
   EXPECT_EQ(format_duration(3723), "1h 02m 03s");
   EXPECT_EQ(format_duration(-1), "?");
   EXPECT_EQ(format_duration(std::numeric_limits<double>::quiet_NaN()), "?");
+}
+
+TEST(Text, PrintableEscapesWhatTerminalsActOn) {
+  EXPECT_EQ(printable("naïve 数 \U0001f600 a\\b"), "naïve 数 \U0001f600 a\\b");
+  EXPECT_EQ(printable("a\nwarning: \x1b[31mb\r\x7f"), "a\\nwarning: \\x1b[31mb\\x0d\\x7f");
+  EXPECT_EQ(printable(std::string("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(printable("\u009b1m"), "\\x9b1m") << "a control character in UTF-8";
+  EXPECT_EQ(printable("\u202egpj.exe"), "\\u202egpj.exe") << "changes the writing direction";
+  EXPECT_EQ(printable("\xff\xc3(\xe2\x82"), "\\xff\\xc3(\\xe2\\x82") << "not UTF-8";
+}
+
+TEST(Text, PrintableShortens) {
+  EXPECT_EQ(printable(std::string(300, 'a')), std::string(300, 'a'));
+  EXPECT_EQ(printable(std::string(150, 'a') + std::string(700, 'b') + std::string(150, 'c')),
+            std::string(150, 'a') + " ... (700 bytes) ... " + std::string(150, 'c'));
+  EXPECT_EQ(printable(std::string(5, '\n'), 4), "\\n\\n ... (1 bytes) ... \\n\\n");
+}
+
+TEST(Text, DataErrorsArePrintable) {
+  const DataError error("shard.tar: a\nwarning: no",
+                        "label\x1b[2J " + std::string(100000, 'x') + " end");
+  const std::string text = error.what();
+  EXPECT_TRUE(text.starts_with("shard.tar: a\\nwarning: no: label\\x1b[2J xxx")) << text;
+  EXPECT_TRUE(text.ends_with("xxx end")) << text;
+  EXPECT_LT(text.size(), 3000u);
 }
 
 // Test vectors from RFC 4648, section 10.

@@ -176,6 +176,45 @@ TEST_P(InitFromTest, ListsTensorsThatDoNotFitWithTheNearestName) {
   EXPECT_TRUE(error_of(file).ends_with("\n  and 14 more")) << error_of(file);
 }
 
+TEST_P(InitFromTest, NamesOfAFileCannotActOnTheTerminal) {
+  File file = weights();
+  file["x\nwarning: forged \x1b[2J"] = floats({4}, 1);
+  file[std::string(30000, 'y')] = floats({4}, 1);
+  const std::string error = error_of(file);
+  EXPECT_NE(error.find("\n  'x\\nwarning: forged \\x1b[2J' is not in the network"),
+            std::string::npos)
+      << error;
+  EXPECT_LT(error.size(), 1000u);
+}
+
+TEST_P(InitFromTest, RefusesTensorsThatOverlap) {
+  // Many large tensors in a small file: the same values are named twice.
+  const std::string values(64, 'x');
+  for (const auto& [second, refused] : std::map<std::string, bool>{
+           {"[0,64]", true}, {"[60,64]", true}, {"[64,64]", false}, {"[32,48]", true}}) {
+    const size_t bytes = second == "[0,64]"    ? 64
+                         : second == "[60,64]" ? 4
+                         : second == "[64,64]" ? 0
+                                               : 16;
+    const std::string header =
+        fmt::format(R"({{"a":{{"dtype":"F32","shape":[16],"data_offsets":[0,64]}},)"
+                    R"("b":{{"dtype":"F32","shape":[{}],"data_offsets":{}}}}})",
+                    bytes / 4, second);
+    const uint64_t length = header.size();
+    const fs::path path =
+        write("overlap.safetensors",
+              std::string(reinterpret_cast<const char*>(&length), sizeof length) + header + values);
+    try {
+      const SafetensorsReader reader(path);
+      EXPECT_FALSE(refused) << second;
+    } catch (const DataError& error) {
+      EXPECT_TRUE(refused) << second;
+      EXPECT_NE(std::string(error.what()).find("tensors 'a' and 'b' overlap"), std::string::npos)
+          << error.what();
+    }
+  }
+}
+
 TEST_P(InitFromTest, ReadsShardsByTheirIndex) {
   File first = weights();
   File second;

@@ -133,7 +133,8 @@ class TensorMatcher {
       const auto found = found_.find(ours);
       if (found == found_.end()) {
         if (!fresh_.empty() && wanted.head) continue;
-        problems_.push_back(fmt::format("'{}' is missing{}", ours, did_you_mean(ours, unused_)));
+        problems_.push_back(
+            fmt::format("'{}' is missing{}", ours, printable(did_you_mean(ours, unused_))));
       } else {
         match(ours, wanted.shape, found->second);
       }
@@ -142,7 +143,7 @@ class TensorMatcher {
     for (const auto& [name, wanted] : wanted_) ours.push_back(name);
     for (const std::string& name : unused_) {
       problems_.push_back(
-          fmt::format("'{}' is not in the network{}", name, did_you_mean(name, ours)));
+          fmt::format("'{}' is not in the network{}", printable(name), did_you_mean(name, ours)));
     }
   }
 
@@ -190,8 +191,9 @@ class TensorMatcher {
       const std::string& second = found.mapped();
       const std::string& first = found_.try_emplace(ours, second).first->second;
       if (theirs_.at(first).values == theirs_.at(second).values) continue;
-      problems_.push_back(fmt::format(
-          "'{}' differs from '{}', but the network has one tensor for both", second, first));
+      problems_.push_back(
+          fmt::format("'{}' differs from '{}', but the network has one tensor for both",
+                      printable(second), printable(first)));
     }
   }
 
@@ -221,7 +223,7 @@ class TensorMatcher {
     const bool transposes = conv1d_ && shape.rank() == 2 && model::is_conv1d_weight(ours);
     const Shape needed = transposes ? Shape{shape[1], shape[0]} : shape;
     if (!fits(weight.shape, needed)) {
-      problems_.push_back(fmt::format("'{}' is {}, but the network needs {}", theirs,
+      problems_.push_back(fmt::format("'{}' is {}, but the network needs {}", printable(theirs),
                                       weight.shape.to_string(), needed.to_string()));
     } else {
       if (transposes) weight.values = transposed(weight);

@@ -48,6 +48,9 @@ constexpr Storage kReadable[] = {stored_as<float, same>("F32"), stored_as<double
                                  stored_as<uint16_t, from_f16>("F16"),
                                  stored_as<uint16_t, from_bf16>("BF16")};
 
+// The limit of the reference implementation.
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;
+
 const Storage* storage_of(std::string_view dtype) {
   const auto* found = std::ranges::find(kReadable, dtype, &Storage::dtype);
   return found == std::end(kReadable) ? nullptr : found;
@@ -100,6 +103,10 @@ void SafetensorsReader::read_header() {
   if (length > size - sizeof length) {
     throw DataError(path_.string(), "is not safetensors: its header would be longer than the file");
   }
+  if (length > kMaxHeaderBytes) {
+    throw DataError(path_.string(), fmt::format("has a header of {} bytes; at most {} are allowed",
+                                                length, kMaxHeaderBytes));
+  }
   std::string text(length, '\0');
   read_at(sizeof length, text.data(), length);
   const uint64_t values = sizeof length + length;
@@ -112,6 +119,21 @@ void SafetensorsReader::read_header() {
     throw;
   } catch (const std::exception& error) {  // invalid JSON
     throw DataError(path_.string(), fmt::format("is not safetensors: {}", error.what()));
+  }
+  refuse_overlaps();
+}
+
+// Overlapping tensors would let a small file fill the memory.
+void SafetensorsReader::refuse_overlaps() const {
+  std::vector<std::pair<const Tensor*, const std::string*>> sorted;
+  for (const auto& [name, tensor] : tensors_) {
+    if (tensor.begin < tensor.end) sorted.emplace_back(&tensor, &name);
+  }
+  std::ranges::stable_sort(sorted, {}, [](const auto& one) { return one.first->begin; });
+  for (size_t i = 1; i < sorted.size(); ++i) {
+    if (sorted[i - 1].first->end <= sorted[i].first->begin) continue;
+    throw DataError(path_.string(), fmt::format("tensors '{}' and '{}' overlap",
+                                                *sorted[i - 1].second, *sorted[i].second));
   }
 }
 

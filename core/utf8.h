@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <string>
 
-namespace trireme::data {
+namespace trireme {
 
 // Returns the length in bytes of a UTF-8 character with this first byte, or 0 if it is invalid.
 constexpr size_t utf8_length(uint8_t first) {
@@ -26,4 +26,4 @@ inline std::string to_utf8(int32_t character) {
   return {static_cast<char>(0xf0 | c >> 18), rest(12), rest(6), rest(0)};
 }
 
-}  // namespace trireme::data
+}  // namespace trireme
