@@ -79,7 +79,7 @@ struct LockedFile {
 };
 
 LockedFile open_locked(const std::string& path) {
-  int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  int file = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   const int reason = errno;
   const bool writable = file >= 0;
   if (!writable) file = open(path.c_str(), O_RDONLY | O_CLOEXEC);

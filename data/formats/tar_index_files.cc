@@ -49,7 +49,7 @@ class Draft {
     std::error_code ignored;  // on failure, opening the file fails too
     fs::create_directories(fs::path(path).parent_path(), ignored);
     while (true) {
-      file_ = open(temporary_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+      file_ = open(temporary_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
       if (file_ < 0) return;
       state_ = lock(wait);
       if (state_ != State::kLocked || still_exists()) return;

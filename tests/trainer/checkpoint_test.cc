@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -458,6 +459,49 @@ TEST_F(CheckpointTest, IgnoresAndCleansUpAnInterruptedSave) {
   Checkpoints(checkpoints(), 3).clean();
   EXPECT_FALSE(fs::exists(checkpoints() / ".saving-step-00000002"));
   EXPECT_TRUE(fs::exists(checkpoints() / "step-00000001"));
+}
+
+// The same names in another run's folder are not touched.
+TEST_F(CheckpointTest, FollowsNoLinks) {
+  for (const int64_t step : {1, 2}) save(step);
+  const fs::path others = folder_.path() / "others";
+  fs::rename(checkpoints(), others);
+  fs::create_directory_symlink(others, checkpoints());
+  try {
+    save(3, 1);
+    FAIL() << "saved through a link";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("checkpoints: is a symbolic link"), std::string::npos)
+        << error.what();
+  }
+  EXPECT_EQ(Checkpoints(others, 1).list().size(), 2u);
+  EXPECT_FALSE(fs::exists(others / ".saving-step-00000003"));
+
+  fs::remove(checkpoints());
+  fs::create_directories(checkpoints());
+  fs::create_directory_symlink(others / "step-00000001", checkpoints() / "step-00000001");
+  fs::create_directory_symlink(others / "step-00000002", checkpoints() / ".saving-step-00000002");
+  const fs::path file = folder_.path() / "file";
+  std::ofstream(file) << "content";
+  for (const char* pointer : {"latest.tmp", "best.tmp"}) {
+    fs::create_symlink(file, checkpoints() / pointer);
+  }
+  save(2, 1, /*best=*/true);
+  save(3, 1);
+  EXPECT_EQ(slurp(file), "content");
+  EXPECT_EQ(slurp(checkpoints() / "best"), "step-00000002\n");
+  EXPECT_FALSE(fs::is_symlink(checkpoints() / "step-00000002"));
+  for (const char* name : {"step-00000001", "step-00000002"}) {
+    EXPECT_NO_THROW(open_checkpoint(others / name));
+  }
+}
+
+TEST_F(CheckpointTest, KeepsForeignFilesOfOldCheckpoints) {
+  std::ofstream(save(1) / "notes.txt") << "my notes";
+  save(2, 1);
+  EXPECT_EQ(Checkpoints(checkpoints(), 1).list().size(), 1u);
+  EXPECT_EQ(slurp(checkpoints() / "set-aside-step-00000001/notes.txt"), "my notes");
+  EXPECT_FALSE(fs::exists(checkpoints() / "set-aside-step-00000001/manifest.json"));
 }
 
 TEST_F(CheckpointTest, ReplacesADamagedCheckpointOfTheSameStep) {

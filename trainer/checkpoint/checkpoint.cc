@@ -1,8 +1,10 @@
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -26,6 +28,7 @@ constexpr const char* kReplaced = ".replaced-";
 constexpr const char* kRemoved = ".removed-";
 constexpr const char* kSetAside = "set-aside-";
 constexpr int kManifestFormat = 1;
+constexpr std::array kFiles = {kModelFile, kOptimizerFile, kState, kManifest};
 
 Json manifest_entry(const FileDigest& digest) {
   return {{"bytes", digest.bytes}, {"xxh3_64", fmt::format("{:016x}", digest.hash)}};
@@ -35,11 +38,6 @@ bool is_checkpoint_name(const std::string& name) {
   const size_t prefix = std::strlen(kStepPrefix);
   return name.size() > prefix && name.size() <= prefix + 18 && name.starts_with(kStepPrefix) &&
          name.find_first_not_of("0123456789", prefix) == std::string::npos;
-}
-
-void discard(const fs::path& unfinished) {
-  std::error_code ignored;  // the next save tries to remove it again
-  fs::remove_all(unfinished, ignored);
 }
 
 // Returns the checkpoint named in the file `best` or `latest`; nothing if it is not such a file.
@@ -73,27 +71,30 @@ Checkpoints::Checkpoints(fs::path folder, int64_t keep) : folder_(std::move(fold
 
 void Checkpoints::clean() const {
   std::error_code ignored;  // the next start tries again
-  std::vector<fs::path> found;
+  std::vector<std::string> names;
   std::error_code none;
   for (fs::directory_iterator entry(folder_, none), end; !none && entry != end;
        entry.increment(none)) {
-    found.push_back(entry->path());
+    names.push_back(entry->path().filename().string());
   }
-  for (const fs::path& path : found) {
-    const std::string name = path.filename().string();
-    if (name.starts_with(kReplaced)) {
-      // The process was killed between two renames, and this is the only checkpoint of its step.
-      const fs::path target = folder_ / name.substr(std::strlen(kReplaced));
-      if (!fs::exists(target, ignored)) {
-        fs::rename(path, target, ignored);
-        continue;
+  for (const std::string& name : names) {
+    if (name.ends_with(kTemporarySuffix)) ::unlink((folder_ / name).c_str());
+    for (const std::string prefix : {kTemporary, kReplaced, kRemoved}) {
+      if (!name.starts_with(prefix)) continue;
+      const std::string checkpoint = name.substr(prefix.size());
+      if (!is_checkpoint_name(checkpoint)) continue;
+      if (prefix == kReplaced && !fs::exists(folder_ / checkpoint, ignored)) {
+        // The process was killed between two renames, and this is the only checkpoint of its step.
+        fs::rename(folder_ / name, folder_ / checkpoint, ignored);
+      } else {
+        discard(name);
       }
     }
-    if (name.starts_with(kTemporary) || name.starts_with(kReplaced) || name.starts_with(kRemoved) ||
-        name.ends_with(kTemporarySuffix)) {
-      fs::remove_all(path, ignored);
-    }
   }
+}
+
+void Checkpoints::discard(const std::string& name) const {
+  if (!remove_folder(open_own_folder(folder_), name, kFiles)) set_aside(name);
 }
 
 std::optional<fs::path> Checkpoints::best() const {
@@ -129,7 +130,7 @@ fs::path Checkpoints::continue_from(const fs::path& checkpoint, int64_t step,
     const uint64_t other = step_of(path.filename().string());
     const auto resumed = static_cast<uint64_t>(step);
     if (other < resumed || fs::canonical(path) == from || (other == resumed && !renamed)) continue;
-    const fs::path aside = set_aside(path);
+    const fs::path aside = set_aside(path.filename().string());
     warn(fmt::format("{} does not belong to the run that resumes from step {}: renamed to {}",
                      path.string(), step, aside.filename().string()));
   }
@@ -139,31 +140,32 @@ fs::path Checkpoints::continue_from(const fs::path& checkpoint, int64_t step,
   return own;
 }
 
-fs::path Checkpoints::set_aside(const fs::path& path) const {
-  const std::string name = kSetAside + path.filename().string();
-  fs::path to = folder_ / name;
-  for (int copy = 2; fs::exists(to); ++copy) to = folder_ / fmt::format("{}-{}", name, copy);
-  rename_file(path, to);
+fs::path Checkpoints::set_aside(const std::string& name) const {
+  const std::string aside = kSetAside + name.substr(name.rfind(kStepPrefix));
+  fs::path to = folder_ / aside;
+  for (int copy = 2; fs::exists(to); ++copy) to = folder_ / fmt::format("{}-{}", aside, copy);
+  rename_file(folder_ / name, to);
   return to;
 }
 
 SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& snapshot,
                                   std::stop_token stop) const {
   const std::string name = name_of(state.step);
+  create_folders(folder_);
+  static_cast<void>(open_own_folder(folder_));
   const fs::path temporary = folder_ / (kTemporary + name);
   try {
-    create_folders(folder_);
-    fs::remove_all(temporary);
+    discard(temporary.filename());
     fs::create_directory(temporary);
     write_files(temporary, state, snapshot, stop);
     if (stop.stop_requested())
       throw Error(temporary.string() + ": abandoned before it was renamed");
     publish(temporary, name);
   } catch (const fs::filesystem_error& error) {
-    discard(temporary);
+    discard(temporary.filename());
     throw Error(fmt::format("{}: {}", error.path1().string(), error.code().message()));
   } catch (const Error&) {
-    discard(temporary);
+    discard(temporary.filename());
     throw;
   }
   SavedCheckpoint saved{folder_ / name};
@@ -202,7 +204,7 @@ void Checkpoints::write_files(const fs::path& to, const CheckpointState& state,
 void Checkpoints::publish(const fs::path& temporary, const std::string& name) const {
   const fs::path target = folder_ / name;
   if (fs::exists(target)) {  // saved before the evaluation that made it the best
-    fs::remove_all(folder_ / (kReplaced + name));
+    discard(kReplaced + name);
     rename_file(target, folder_ / (kReplaced + name));
   }
   rename_file(temporary, target);
@@ -235,9 +237,8 @@ void Checkpoints::remove_old(const std::vector<std::string>& exceptions) const {
     if (all[i] == best_path || std::ranges::find(exceptions, name) != exceptions.end()) continue;
     // Renamed first, so that an interrupted removal leaves no incomplete checkpoint with a valid
     // name.
-    const fs::path removed = folder_ / (kRemoved + name);
-    fs::rename(all[i], removed, ignored);
-    fs::remove_all(removed, ignored);
+    fs::rename(all[i], folder_ / (kRemoved + name), ignored);
+    discard(kRemoved + name);
   }
   clean();
 }

@@ -56,14 +56,18 @@ class Checkpoints {
   // Returns the checkpoint that `best` names, if it exists, without opening it.
   std::optional<std::filesystem::path> best() const;
   // Saves a checkpoint. When this returns, it is complete on disk, and `latest` and `best` are
-  // updated. Then deletes old checkpoints, except this one and the best. If the checkpoint cannot
-  // be saved, throws Error and leaves the others unchanged.
+  // updated. Then deletes old checkpoints, except this one and the best; those that have files of
+  // their own besides a checkpoint's are renamed to set-aside-step-N with these files. If the
+  // checkpoint cannot be saved, or the folder is a symbolic link, throws Error and leaves the
+  // others unchanged.
   SavedCheckpoint save(const CheckpointState& state, const Snapshot& snapshot,
                        std::stop_token stop = {}) const;
 
  private:
-  // Renames a checkpoint to set-aside-... Returns its new path.
-  std::filesystem::path set_aside(const std::filesystem::path& path) const;
+  // Deletes a folder of files of a checkpoint, if it exists. Sets aside one that has other files.
+  void discard(const std::string& name) const;
+  // Renames a checkpoint to set-aside-step-... Returns its new path.
+  std::filesystem::path set_aside(const std::string& name) const;
   void write_files(const std::filesystem::path& to, const CheckpointState& state,
                    const Snapshot& snapshot, const std::stop_token& stop) const;
   void publish(const std::filesystem::path& temporary, const std::string& name) const;

@@ -56,6 +56,7 @@ void RunFolder::prepare() const {
   try {
     create_folders(path / "log");
     create_folders(checkpoints());
+    static_cast<void>(open_own_folder(checkpoints()));
     for (const fs::path& file : {config(), samples(), environment(), evaluation(), summary()}) {
       fs::remove(file.string() + kTemporarySuffix);
     }
