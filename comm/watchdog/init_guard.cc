@@ -161,7 +161,7 @@ double init_timeout() {
 
 struct InitGuard::State {
   State(const Launcher& launcher, double bound)
-      : markers(name_of_run(launcher)),
+      : markers(name_of_run(launcher), launcher.ranks),
         expected(expected_ranks(launcher)),
         seconds(bound),
         kill_timer(kill_after(bound + kGrace)) {

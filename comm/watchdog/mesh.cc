@@ -2,42 +2,69 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sodium.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdint>
 #include <cstring>
-#include <deque>
+#include <optional>
+
+#include "core/error.h"
 
 namespace trireme::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kHalf = std::tuple_size_v<Secret> / 2;
-// If an address has not answered after this time, the next one is tried too.
-constexpr auto kNextAddressDelay = std::chrono::milliseconds(500);
-// Max number of accepted connections that have not yet sent the secret. Beyond it, the oldest are
-// closed: a peer sends the secret at once.
+// If an address has not answered after this time, the next one is tried too. An address that has
+// failed is tried again after it.
+constexpr auto kNextTryDelay = std::chrono::milliseconds(500);
+// Max number of accepted connections that have not yet proved that they know the key. Beyond it, a
+// random one is closed: under a flood of connections, a peer then gets in after a few tries.
 constexpr size_t kMaxPending = 128;
+constexpr int kAcceptedAtOnce = 32;  // the rest is accepted after the pending ones have been read
+
+using Nonce = std::array<unsigned char, 32>;
+using Proof = std::array<unsigned char, crypto_auth_BYTES>;
+static_assert(std::tuple_size_v<Key> == crypto_auth_KEYBYTES);
 
 // The first message on a connection, sent by the connecting side.
 struct Hello {
-  std::array<std::byte, kHalf> secret;
   int32_t from;
   int32_t to;
+  Nonce nonce;
 };
-static_assert(sizeof(Hello) == kHalf + 8);
-using Answer = std::array<std::byte, kHalf>;
+// What a side proves to know the key with. Contains the side so that a proof cannot be sent back.
+struct Proven {
+  enum Side : int32_t { kConnecting, kAccepting } side;
+  Hello hello;
+  Nonce challenge;
+};
+static_assert(sizeof(Proven) == 4 + 8 + 2 * sizeof(Nonce), "padding would be part of the hash");
+
+void initialize_sodium() {
+  if (sodium_init() < 0) throw CommError("libsodium cannot be initialized");
+}
+
+Nonce random_nonce() {
+  Nonce nonce;
+  randombytes_buf(nonce.data(), nonce.size());
+  return nonce;
+}
+
+Proof prove(const Proven& proven, const Key& key) {
+  Proof proof;
+  crypto_auth(proof.data(), reinterpret_cast<const unsigned char*>(&proven), sizeof proven,
+              key.data());
+  return proof;
+}
 
 // Compares in constant time.
-bool same_secret(std::span<const std::byte> a, std::span<const std::byte> b) {
-  volatile unsigned difference = 0;
-  for (size_t i = 0; i < kHalf; ++i) {
-    difference = difference | std::to_integer<unsigned>(a[i] ^ b[i]);
-  }
-  return difference == 0;
+bool proves(const Proof& proof, const Proven& proven, const Key& key) {
+  return crypto_auth_verify(proof.data(), reinterpret_cast<const unsigned char*>(&proven),
+                            sizeof proven, key.data()) == 0;
 }
 
 // Receives a message of fixed size in pieces.
@@ -48,6 +75,7 @@ struct Incoming {
 
   // Reads the available bytes. Returns an errno value if the connection has failed or is closed.
   int read(const Socket& socket) {
+    if (complete()) return 0;
     const Transfer transfer = receive_some(socket, std::span(bytes).subspan(count));
     count += transfer.bytes;
     return transfer.ended ? ECONNRESET : transfer.error;
@@ -60,11 +88,19 @@ struct Incoming {
   }
 };
 
+// Sends a message of at most some hundred bytes as the next one on a new connection, whose buffer
+// takes it completely or, before the connection is established, not at all. Returns the bytes sent.
+template <class Content>
+Transfer send_message(const Socket& socket, const Content& content) {
+  return send_some(socket, std::as_bytes(std::span(&content, 1)));
+}
+
 class Mesh {
  public:
-  Mesh(int own_rank, const std::vector<Listener>& listeners, const Secret& secret,
+  Mesh(int own_rank, const std::vector<Listener>& listeners, const Key& key,
        std::vector<MeshPeer>& peers)
-      : own_rank_(own_rank), listeners_(listeners), secret_(secret), peers_(peers) {
+      : own_rank_(own_rank), listeners_(listeners), key_(key), peers_(peers) {
+    initialize_sodium();
     for (MeshPeer& peer : peers_) {
       if (!peer.addresses.empty()) targets_.push_back({.peer = &peer});
     }
@@ -82,23 +118,29 @@ class Mesh {
   }
 
  private:
-  // An accepted connection from which no complete Hello has arrived.
+  // An accepted connection whose peer has not yet proved that it knows the key.
   struct Pending {
     Socket socket;
-    Incoming<Hello> hello;
+    Incoming<Hello> hello = {};
+    std::optional<Nonce> challenge = {};  // once it is sent
+    Incoming<Proof> proof = {};
   };
-  // An attempt to connect to one address.
+  // The tries to connect to one address.
   struct Attempt {
-    Socket socket;
+    Socket socket = {};  // null if the last try has failed
+    Hello hello = {};
     bool hello_sent = false;
-    Incoming<Answer> answer = {};
-    int error = 0;
+    Incoming<Nonce> challenge = {};
+    bool proof_sent = false;
+    Incoming<Proof> proof = {};
+    int error = 0;  // why the last try that has ended failed, as an errno value
+    Clock::time_point next_try = {};
   };
   // A peer to connect to.
   struct Target {
     MeshPeer* peer;
     std::vector<Attempt> attempts = {};  // by address
-    Clock::time_point next_attempt = {};
+    Clock::time_point next_address = {};
   };
 
   bool complete() const {
@@ -106,64 +148,110 @@ class Mesh {
   }
 
   void advance(Target& target) {
-    if (target.peer->socket) return;
-    for (Attempt& attempt : target.attempts) {
-      if (attempt.error == 0 && advance(attempt, target.peer->rank)) {
-        target.peer->socket = std::move(attempt.socket);
+    MeshPeer& peer = *target.peer;
+    if (peer.socket) return;
+    const auto now = Clock::now();
+    for (size_t i = 0; i < target.attempts.size(); ++i) {
+      Attempt& attempt = target.attempts[i];
+      if (!attempt.socket && now >= attempt.next_try) start(attempt, peer, i);
+      if (attempt.socket && advance(attempt)) {
+        peer.socket = std::move(attempt.socket);
         target.attempts.clear();
         return;
       }
     }
     const bool waiting = std::ranges::any_of(
-        target.attempts, [](const Attempt& attempt) { return attempt.error == 0; });
-    const auto now = Clock::now();
-    if (target.attempts.size() == target.peer->addresses.size() ||
-        (waiting && now < target.next_attempt)) {
+        target.attempts, [](const Attempt& attempt) { return bool(attempt.socket); });
+    if (target.attempts.size() == peer.addresses.size() || (waiting && now < target.next_address)) {
       return;
     }
-    Attempt next{connect_to(target.peer->addresses[target.attempts.size()])};
-    if (!next.socket) next.error = errno;
-    target.attempts.push_back(std::move(next));
-    target.next_attempt = now + kNextAddressDelay;
+    target.attempts.emplace_back();
+    start(target.attempts.back(), peer, target.attempts.size() - 1);
+    target.next_address = now + kNextTryDelay;
   }
 
-  // Returns true if the peer has answered.
-  bool advance(Attempt& attempt, int rank) {
+  void start(Attempt& attempt, const MeshPeer& peer, size_t address) const {
+    const int last_error = attempt.error;
+    attempt = {.socket = connect_to(peer.addresses[address]),
+               .hello = {own_rank_, peer.rank, random_nonce()},
+               .error = last_error};
+    if (!attempt.socket) fail(attempt, errno);
+  }
+
+  static void fail(Attempt& attempt, int error) {
+    attempt.socket = Socket();
+    attempt.error = error;
+    attempt.next_try = Clock::now() + kNextTryDelay;
+  }
+
+  // Returns true if the peer has proved that it knows the key.
+  bool advance(Attempt& attempt) const {
     if (!attempt.hello_sent) {
-      Hello hello = {.secret = {}, .from = own_rank_, .to = rank};
-      std::copy_n(secret_.begin(), kHalf, hello.secret.begin());
-      const Transfer sent = send_some(attempt.socket, std::as_bytes(std::span(&hello, 1)));
-      attempt.hello_sent = sent.bytes > 0;  // a message this small is sent completely or not at all
-      attempt.error = sent.error;
+      const Transfer sent = send_message(attempt.socket, attempt.hello);
+      attempt.hello_sent = sent.bytes > 0;
+      if (sent.error != 0) fail(attempt, sent.error);
+      if (!attempt.hello_sent) return false;
     }
-    if (!attempt.hello_sent || attempt.error != 0) return false;
-    attempt.error = attempt.answer.read(attempt.socket);
-    if (!attempt.answer.complete()) return false;
-    const Answer answer = attempt.answer.content();
-    if (same_secret(answer, std::span(secret_).subspan(kHalf))) return true;
-    attempt.error = EPROTO;
+    if (const int error = attempt.challenge.read(attempt.socket); error != 0) fail(attempt, error);
+    if (!attempt.socket || !attempt.challenge.complete()) return false;
+    Proven proven = {Proven::kConnecting, attempt.hello, attempt.challenge.content()};
+    if (!attempt.proof_sent) {
+      const Transfer sent = send_message(attempt.socket, prove(proven, key_));
+      attempt.proof_sent = true;
+      if (sent.bytes == 0) fail(attempt, sent.error);
+      if (!attempt.socket) return false;
+    }
+    const int error = attempt.proof.read(attempt.socket);
+    if (!attempt.proof.complete()) {
+      if (error != 0) fail(attempt, error);
+      return false;
+    }
+    proven.side = Proven::kAccepting;
+    if (proves(attempt.proof.content(), proven, key_)) return true;
+    fail(attempt, EPROTO);
     return false;
   }
 
   void accept_pending(const Listener& listener) {
-    while (Socket socket = accept_from(listener.socket)) {
-      pending_.push_back({std::move(socket), {}});
-      if (pending_.size() > kMaxPending) pending_.pop_front();
+    for (int i = 0; i < kAcceptedAtOnce; ++i) {
+      Socket socket = accept_from(listener.socket);
+      if (!socket) return;
+      if (pending_.size() == kMaxPending) {
+        pending_[randombytes_uniform(kMaxPending)] = {std::move(socket)};
+      } else {
+        pending_.push_back({std::move(socket)});
+      }
     }
   }
 
-  // Answers a peer that has sent the secret. Returns true if the connection is no longer pending.
+  // Answers a peer and checks its proof. Returns true if the connection is no longer pending.
   bool identify(Pending& pending) {
-    const int error = pending.hello.read(pending.socket);
-    if (!pending.hello.complete()) return error != 0;
-    const Hello hello = pending.hello.content();
-    if (!same_secret(hello.secret, secret_) || hello.to != own_rank_) return true;
-    const auto peer = std::ranges::find(peers_, hello.from, &MeshPeer::rank);
-    if (peer == peers_.end() || !peer->addresses.empty() || peer->socket) return true;
-    if (send_some(pending.socket, std::span(secret_).subspan(kHalf)).bytes == kHalf) {
+    if (!pending.challenge) {
+      const int error = pending.hello.read(pending.socket);
+      if (!pending.hello.complete()) return error != 0;
+      const Hello hello = pending.hello.content();
+      if (hello.to != own_rank_ || !awaited(hello.from)) return true;
+      pending.challenge = random_nonce();
+      return send_message(pending.socket, *pending.challenge).bytes != sizeof(Nonce);
+    }
+    const int error = pending.proof.read(pending.socket);
+    if (!pending.proof.complete()) return error != 0;
+    Proven proven = {Proven::kConnecting, pending.hello.content(), *pending.challenge};
+    MeshPeer* peer = awaited(proven.hello.from);
+    if (!peer || !proves(pending.proof.content(), proven, key_)) return true;
+    proven.side = Proven::kAccepting;
+    const Proof answer = prove(proven, key_);
+    if (send_message(pending.socket, answer).bytes == answer.size()) {
       peer->socket = std::move(pending.socket);
     }
     return true;
+  }
+
+  // Returns the peer of this rank that has yet to connect to this one, or null.
+  MeshPeer* awaited(int rank) const {
+    const auto peer = std::ranges::find(peers_, rank, &MeshPeer::rank);
+    const bool expected = peer != peers_.end() && peer->addresses.empty() && !peer->socket;
+    return expected ? &*peer : nullptr;
   }
 
   // Waits until a socket is ready, but not longer than 50 ms.
@@ -174,7 +262,7 @@ class Mesh {
     for (const Target& target : targets_) {
       for (const Attempt& attempt : target.attempts) {
         const auto event = static_cast<short>(attempt.hello_sent ? POLLIN : POLLOUT);
-        if (attempt.error == 0) polled.push_back({attempt.socket.fd(), event, 0});
+        if (attempt.socket) polled.push_back({attempt.socket.fd(), event, 0});
       }
     }
     poll(polled.data(), polled.size(), /*milliseconds=*/50);
@@ -193,19 +281,26 @@ class Mesh {
 
   const int own_rank_;
   const std::vector<Listener>& listeners_;
-  const Secret& secret_;
+  const Key& key_;
   std::vector<MeshPeer>& peers_;
   std::vector<Target> targets_;
-  std::deque<Pending> pending_;
+  std::vector<Pending> pending_;
 };
 
 }  // namespace
 
-void connect_all(int own_rank, const std::vector<Listener>& listeners, const Secret& secret,
+Key generate_key() {
+  initialize_sodium();
+  Key key;
+  randombytes_buf(key.data(), key.size());
+  return key;
+}
+
+void connect_all(int own_rank, const std::vector<Listener>& listeners, const Key& key,
                  double seconds, std::vector<MeshPeer>& peers) {
   const auto bound =
       std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
-  Mesh(own_rank, listeners, secret, peers).run(Clock::now() + bound);
+  Mesh(own_rank, listeners, key, peers).run(Clock::now() + bound);
 }
 
 }  // namespace trireme::comm

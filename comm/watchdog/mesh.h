@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -10,10 +9,16 @@
 
 namespace trireme::comm {
 
-// A secret that only the ranks of a run know. The connecting side sends the first half, the
-// accepting side answers with the second half. An unrelated program that is contacted by mistake
-// thus learns only the first half, which does not allow it to answer.
-using Secret = std::array<std::byte, 64>;
+// A key that only the ranks of a run know. It never crosses a connection: each side sends a random
+// number and proves that it knows the key by a keyed hash (HMAC-SHA512-256) of both numbers and
+// both ranks. A connection has these messages, the first from the connecting side:
+//   hello: both ranks, number 1;  challenge: number 2;  proof;  proof of the accepting side.
+// A program that is contacted by mistake, or records a connection, learns nothing that lets it
+// connect. One that relays between two ranks can still change what they send later.
+using Key = std::array<unsigned char, 32>;
+
+// Returns a random key.
+Key generate_key();
 
 struct MeshPeer {
   int rank = 0;
@@ -23,9 +28,9 @@ struct MeshPeer {
   std::string failure = {};  // the reason
 };
 
-// Connects to all peers that have addresses, trying them in order, and accepts connections from the
-// other peers at the listeners. Returns when all are connected, or after `seconds`.
-void connect_all(int own_rank, const std::vector<Listener>& listeners, const Secret& secret,
+// Connects to all peers that have addresses, trying them in order and again, and accepts connections
+// from the other peers at the listeners. Returns when all are connected, or after `seconds`.
+void connect_all(int own_rank, const std::vector<Listener>& listeners, const Key& key,
                  double seconds, std::vector<MeshPeer>& peers);
 
 }  // namespace trireme::comm

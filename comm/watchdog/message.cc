@@ -130,7 +130,7 @@ void decision_fields(Archive& archive, Its& decision) {
   archive.number(decision.rank, 0, kMaxRank);
   archive.number(decision.diagnosis.fault, 0, static_cast<int64_t>(Fault::kUnreachable));
   archive.number(decision.diagnosis.rank_at_fault, -1, kMaxRank);
-  archive.number(decision.diagnosis.exit_code, 0, 255);
+  archive.number(decision.diagnosis.exit_code, 1, 255);
   archive.text(decision.diagnosis.text, kDiagnosisBytes);
 }
 

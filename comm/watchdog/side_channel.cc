@@ -1,7 +1,6 @@
 #include "comm/watchdog/side_channel.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -89,23 +88,12 @@ std::vector<Listener> listen_everywhere() {
   return listeners;
 }
 
-Secret generate_secret() {
-  Secret secret;
-  if (getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
-    throw CommError(fmt::format("getrandom failed: {}", std::strerror(errno)));
-  }
-  return secret;
-}
-
-Secret share_secret(Communicator& world) {
-  Secret secret = {};
-  together(world, [&] {
-    if (world.rank() == 0) secret = generate_secret();
-  });
+Key share_key(Communicator& world) {
+  Key key = world.rank() == 0 ? generate_key() : Key();
   const std::string text =
-      broadcast(world, std::string(reinterpret_cast<const char*>(secret.data()), secret.size()), 0);
-  std::memcpy(secret.data(), text.data(), secret.size());
-  return secret;
+      broadcast(world, std::string(reinterpret_cast<const char*>(key.data()), key.size()), 0);
+  std::memcpy(key.data(), text.data(), key.size());
+  return key;
 }
 
 std::string describe_rank(const std::vector<Contact>& contacts, int rank) {
@@ -240,7 +228,7 @@ SideChannel::SideChannel(Communicator& world, double seconds) : state_(std::make
   const Placement& place = world.placement();
   if (place.hosts == 1) return;
   const std::vector<Listener> listeners = listen_everywhere();
-  const Secret secret = share_secret(world);
+  const Key key = share_key(world);
   Contact own = {place.host, place.local_rank, this_machine(), place.host_name, {}};
   for (const Listener& listener : listeners) own.addresses.push_back(listener.address);
   std::vector<Contact> contacts;
@@ -256,7 +244,7 @@ SideChannel::SideChannel(Communicator& world, double seconds) : state_(std::make
     if (rank < place.rank) mesh_peers.back().addresses = addresses_for(contact, own.machine);
     state_->peers.push_back({.rank = rank, .host = contact.host});
   }
-  connect_all(place.rank, listeners, secret, seconds, mesh_peers);
+  connect_all(place.rank, listeners, key, seconds, mesh_peers);
   agree_on_failures(world, describe_failures(contacts, place.rank, mesh_peers));
   for (MeshPeer& each : mesh_peers) state_->links.emplace_back(std::move(each.socket));
 }

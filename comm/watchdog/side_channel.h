@@ -19,8 +19,9 @@ class SideChannel {
  public:
   // Returns when all connections are established; there are none with a single host. All ranks must
   // call it together. Uses the addresses of local_addresses() (see socket.h). Accepts connections
-  // only from processes that know the run's secret, which rank 0 generates and MPI distributes.
-  // This keeps out other programs and other runs, but not attackers who can read the network.
+  // only from processes that know the run's key, which rank 0 generates and MPI distributes. This
+  // keeps out other programs, runs and users, but not attackers who can change what the network
+  // carries.
   // Throws AgreedError if connecting takes longer than `seconds`; the message names the hosts that
   // cannot reach each other and the addresses that were tried.
   explicit SideChannel(Communicator& world, double seconds = 30);

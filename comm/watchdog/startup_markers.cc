@@ -47,7 +47,14 @@ std::string text_of(const Process& process) {
   return fmt::format("{}:{}:{}", process.pid, process.started, process.pid_namespace);
 }
 
+// In a folder that all users may write to, anyone can create a link of any name.
+bool is_own(const fs::path& path) {
+  struct stat status = {};
+  return lstat(path.c_str(), &status) == 0 && status.st_uid == geteuid();
+}
+
 std::optional<StartupMarker> read_once(const fs::path& path) {
+  if (!is_own(path)) return {};
   std::error_code error;
   std::istringstream words(fs::read_symlink(path, error).string());
   StartupMarker marker;
@@ -109,8 +116,9 @@ ProcessState state_of(const Process& process) {
   return stopped ? ProcessState::kStopped : ProcessState::kRunning;
 }
 
-StartupMarkers::StartupMarkers(const std::string& run)
-    : folder_(marker_folder()),
+StartupMarkers::StartupMarkers(const std::string& run, int ranks)
+    : ranks_(ranks),
+      folder_(marker_folder()),
       user_prefix_(fmt::format("trireme-start.{}.{}.", geteuid(), as_name(host_name()))),
       run_prefix_(user_prefix_ + as_name(run) + '.') {
   const auto launcher = read_stat(getppid());
@@ -145,7 +153,10 @@ std::vector<StartupMarker> StartupMarkers::read() const {
   for (const fs::path& path : files_with_prefix(folder_, run_prefix_)) {
     auto marker = read_marker(path);
     std::istringstream suffix(path.filename().string().substr(run_prefix_.size()));
-    if (!marker || !(suffix >> marker->rank)) continue;
+    if (!marker || !(suffix >> marker->rank) || !suffix.eof() || marker->rank < 0 ||
+        marker->rank >= ranks_) {
+      continue;
+    }
     // Launchers reuse names of runs: a process that died before this launcher started belongs to an
     // earlier run.
     if (marker->state == ProcessState::kDead && marker->process.started < launched_) continue;

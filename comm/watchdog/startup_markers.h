@@ -34,12 +34,13 @@ struct StartupMarker {
   bool abandoned = false;  // the rank has given up waiting, and a message was printed
 };
 
-// The markers of one run. Markers are best effort: files that cannot be written or read are treated
-// as missing, and no function throws because of them.
+// The markers of one run. Markers are best effort: files that cannot be written or read, or that
+// belong to another user, are treated as missing, and no function throws because of them.
 class StartupMarkers {
  public:
-  // `run` is the name that the launcher gives the run. Removes the markers of runs that have died.
-  explicit StartupMarkers(const std::string& run);
+  // `run` is the name that the launcher gives the run, which has `ranks` ranks. Removes the markers
+  // of runs that have died.
+  StartupMarkers(const std::string& run, int ranks);
 
   // Creates the marker of a rank for this process.
   void add(int rank) const;
@@ -54,6 +55,7 @@ class StartupMarkers {
   void write(int rank, const std::string& suffix) const;
   std::string path(int rank) const;
 
+  int ranks_;
   std::string folder_;
   std::string user_prefix_;  // common prefix of the names of this user's markers
   std::string run_prefix_;   // common prefix of the names of this run's markers

@@ -194,7 +194,7 @@ TEST_F(InitGuardDeathTest, OnlyTheLowestRunningRankReports) {
 // Slurm uses the same name for a run that is restarted.
 TEST_F(InitGuardTest, IgnoresProcessesThatDiedBeforeTheLaunch) {
   write_marker("pmix_" + run_, 3, fmt::format("999999999:1:{}", pid_namespace()));
-  const StartupMarkers markers("pmix_" + run_);
+  const StartupMarkers markers("pmix_" + run_, 4);
   EXPECT_TRUE(markers.read().empty());
   markers.add(3);
   ASSERT_EQ(markers.read().size(), 1u);
@@ -212,12 +212,26 @@ TEST_F(InitGuardTest, RemovesMarkersOfDeadRuns) {
   const auto of_the_past =
       write_marker("past" + run_, 0, fmt::format("{}:1:{}", alive.pid(), pid_namespace()));
   dead.end();
-  const StartupMarkers markers("pmix_" + run_);
+  const StartupMarkers markers("pmix_" + run_, 4);
   EXPECT_FALSE(fs::is_symlink(dead_alone));
   EXPECT_TRUE(fs::is_symlink(dead_of_two)) << "its run is still active and needs it";
   EXPECT_TRUE(fs::is_symlink(alive_of_two));
   EXPECT_TRUE(fs::is_symlink(of_another_namespace)) << "the state of its process is unknown";
   EXPECT_FALSE(fs::is_symlink(of_the_past)) << "its pid belongs to a later process";
+}
+
+// Anyone may create files in /dev/shm.
+TEST_F(InitGuardTest, IgnoresMarkersOfOtherUsers) {
+  if (geteuid() != 0) GTEST_SKIP() << "takes root, to create files of another user";
+  const auto forged = write_marker("pmix_" + run_, 1, identity_of(getpid()));
+  const StartupMarkers markers("pmix_" + run_, 4);
+  ASSERT_EQ(lchown(forged.c_str(), 65534, 65534), 0);
+  EXPECT_TRUE(markers.read().empty());
+  write_marker("pmix_" + run_, 1, identity_of(getpid()));
+  EXPECT_EQ(markers.read().size(), 1u);
+  write_marker("pmix_" + run_, 4, identity_of(getpid()));
+  write_marker("pmix_" + run_, -1, identity_of(getpid()));
+  EXPECT_EQ(markers.read().size(), 1u) << "there are only ranks 0 to 3";
 }
 
 TEST_F(InitGuardTest, ToleratesDamagedMarkers) {

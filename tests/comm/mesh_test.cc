@@ -19,10 +19,10 @@ constexpr double kSeconds = 10;
 
 Listener listen_here() { return *listen_on(*Address::parse("127.0.0.1:0")); }
 
-Secret secret_of(int seed) {
-  Secret secret;
-  for (size_t i = 0; i < secret.size(); ++i) secret[i] = static_cast<std::byte>(seed + 3 * i);
-  return secret;
+Key key_of(int seed) {
+  Key key;
+  for (size_t i = 0; i < key.size(); ++i) key[i] = static_cast<unsigned char>(seed + 3 * i);
+  return key;
 }
 
 // A listener that does not answer, because its queue is full.
@@ -50,7 +50,7 @@ struct Result {
 // Connects rank 1, which claims to be `client_rank`, to rank 0 at the addresses. An empty one
 // stands for the address at which rank 0 listens.
 Result connect_ranks(const std::vector<std::optional<Address>>& addresses,
-                     double seconds = kSeconds, const Secret& client_secret = secret_of(1),
+                     double seconds = kSeconds, const Key& client_key = key_of(1),
                      int client_rank = 1) {
   const Listener listener = listen_here();
   std::vector<MeshPeer> clients(1);
@@ -59,10 +59,10 @@ Result connect_ranks(const std::vector<std::optional<Address>>& addresses,
   }
   std::vector<MeshPeer> servers(1);
   servers[0].rank = 1;
-  std::thread client([&] { connect_all(client_rank, {}, client_secret, seconds, clients); });
+  std::thread client([&] { connect_all(client_rank, {}, client_key, seconds, clients); });
   std::vector<Listener> listeners;
   listeners.push_back({Socket(dup(listener.socket.fd())), listener.address});
-  connect_all(0, listeners, secret_of(1), seconds, servers);
+  connect_all(0, listeners, key_of(1), seconds, servers);
   client.join();
   return {std::move(clients[0]), std::move(servers[0])};
 }
@@ -124,7 +124,7 @@ TEST(MeshTest, ConnectsManyRanks) {
       const auto i = static_cast<size_t>(rank);
       std::vector<Listener> own;
       own.push_back(std::move(listeners[i]));
-      connect_all(rank, own, secret_of(1), kSeconds, peers[i]);
+      connect_all(rank, own, key_of(1), kSeconds, peers[i]);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -133,25 +133,103 @@ TEST(MeshTest, ConnectsManyRanks) {
   }
 }
 
-TEST(MeshTest, RejectsAClientWithAnotherSecret) {
+TEST(MeshTest, RejectsAnotherKey) {
   for (const size_t wrong : {size_t{0}, size_t{31}}) {
-    Secret other = secret_of(1);
-    other[wrong] ^= std::byte{1};
+    Key other = key_of(1);
+    other[wrong] ^= 1;
     expect_rejected(connect_ranks({{}}, 0.3, other), "Connection reset by peer");
   }
 }
 
-TEST(MeshTest, RejectsAServerWithAnotherSecret) {
-  Secret other = secret_of(1);
-  other[63] ^= std::byte{1};
-  const Result result = connect_ranks({{}}, 0.3, other);
-  EXPECT_FALSE(result.client.socket);
-  EXPECT_NE(result.client.failure.find("Protocol error"), std::string::npos)
-      << result.client.failure;
+// Receives what arrives within 100 ms.
+std::vector<std::byte> receive_soon(const Socket& socket) {
+  std::this_thread::sleep_for(100ms);
+  std::vector<std::byte> bytes(1000);
+  bytes.resize(receive_some(socket, bytes).bytes);
+  return bytes;
+}
+
+// Rank 1 calls a stranger, who sends back what it gets.
+TEST(MeshTest, RejectsItsOwnMessages) {
+  const Listener stranger = listen_here();
+  std::jthread echo([&](const std::stop_token& stop) {
+    std::vector<Socket> callers;
+    while (!stop.stop_requested()) {
+      if (Socket caller = accept_from(stranger.socket)) callers.push_back(std::move(caller));
+      for (const Socket& caller : callers) {
+        std::array<std::byte, 32> bytes;  // the size of a challenge and of a proof
+        send_some(caller, std::span(bytes).first(receive_some(caller, bytes).bytes));
+      }
+      std::this_thread::sleep_for(1ms);
+    }
+  });
+  expect_rejected(connect_ranks({stranger.address}, 0.3), "Protocol error");
+}
+
+// A stranger relays a connection between two ranks, and later sends the same to one of them again.
+TEST(MeshTest, RejectsARecordedConnection) {
+  const Listener listener = listen_here();
+  const Listener relay = listen_here();
+  std::vector<MeshPeer> clients(1);
+  clients[0].addresses = {relay.address};
+  std::thread client([&] { connect_all(1, {}, key_of(1), kSeconds, clients); });
+  const auto serve = [&](double seconds) {
+    std::vector<MeshPeer> servers(1);
+    servers[0].rank = 1;
+    std::vector<Listener> listeners;
+    listeners.push_back({Socket(dup(listener.socket.fd())), listener.address});
+    connect_all(0, listeners, key_of(1), seconds, servers);
+    return std::move(servers[0].socket);
+  };
+  Socket served;
+  std::thread server([&] { served = serve(kSeconds); });
+  Socket caller;
+  while (!(caller = accept_from(relay.socket))) std::this_thread::sleep_for(1ms);
+  const Socket called = connect_to(listener.address);
+  std::vector<std::vector<std::byte>> recorded;
+  for (int i = 0; i < 2; ++i) {
+    recorded.push_back(receive_soon(caller));
+    send_some(called, recorded.back());
+    send_some(caller, receive_soon(called));
+  }
+  client.join();
+  server.join();
+  ASSERT_TRUE(served);
+  ASSERT_TRUE(clients[0].socket);
+
+  server = std::thread([&] { served = serve(0.5); });
+  const Socket again = connect_to(listener.address);
+  for (const auto& message : recorded) {
+    send_some(again, message);
+    receive_soon(again);
+  }
+  server.join();
+  EXPECT_FALSE(served);
+}
+
+TEST(MeshTest, ConnectsUnderAFloodOfConnections) {
+  const Listener listener = listen_here();
+  std::jthread flood([&](const std::stop_token& stop) {
+    std::vector<Socket> open(400);  // silent connections
+    for (size_t i = 0; !stop.stop_requested(); i = (i + 1) % open.size()) {
+      open[i] = connect_to(listener.address);
+    }
+  });
+  std::this_thread::sleep_for(200ms);
+  std::vector<MeshPeer> clients(1);
+  clients[0].addresses = {listener.address};
+  std::vector<MeshPeer> servers(1);
+  servers[0].rank = 1;
+  std::thread client([&] { connect_all(1, {}, key_of(1), 30, clients); });
+  std::vector<Listener> listeners;
+  listeners.push_back({Socket(dup(listener.socket.fd())), listener.address});
+  connect_all(0, listeners, key_of(1), 30, servers);
+  client.join();
+  expect_connected({std::move(clients[0]), std::move(servers[0])});
 }
 
 TEST(MeshTest, RejectsAnUnexpectedRank) {
-  expect_rejected(connect_ranks({{}}, 0.3, secret_of(1), /*client_rank=*/2),
+  expect_rejected(connect_ranks({{}}, 0.3, key_of(1), /*client_rank=*/2),
                   "Connection reset by peer");
 }
 

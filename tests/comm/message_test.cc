@@ -137,6 +137,7 @@ TEST(MessageTest, RejectsNumbersOutOfRange) {
   EXPECT_TRUE(refused([](Message& m) { m.ranks[0].exit_code = 256; }));
   EXPECT_TRUE(refused([](Message& m) { m.decision->diagnosis.fault = static_cast<Fault>(8); }));
   EXPECT_TRUE(refused([](Message& m) { m.decision->diagnosis.rank_at_fault = -2; }));
+  EXPECT_TRUE(refused([](Message& m) { m.decision->diagnosis.exit_code = 0; }));
 }
 
 // A count that exceeds the message must not allocate memory.

@@ -4,6 +4,8 @@
 // before it) concern the first of the two sums.
 //   watchdog_program HOSTS FAULT RANK [GROUPS]
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -22,6 +24,18 @@ namespace {
 
 void sleep_long() { std::this_thread::sleep_for(std::chrono::seconds(30)); }
 
+// Reads a mapped file that has been truncated meanwhile.
+void read_truncated_file() {
+  char name[] = "/tmp/trireme-mapped-XXXXXX";
+  const int file = mkstemp(name);
+  unlink(name);
+  constexpr size_t kBytes = 1 << 16;
+  if (ftruncate(file, kBytes) != 0) std::abort();
+  const void* memory = mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, file, 0);
+  if (memory == MAP_FAILED || ftruncate(file, 0) != 0) std::abort();
+  static_cast<void>(static_cast<const volatile char*>(memory)[kBytes / 2]);
+}
+
 struct Fault {
   std::string name;
   int rank = 0;
@@ -36,7 +50,8 @@ bool strike(const Fault& fault, Communicator& communicator, Watchdog& watchdog) 
   if (!chosen) return false;
   if (fault.name == "kill") kill(getpid(), SIGKILL);
   if (fault.name == "stop") kill(getpid(), SIGSTOP);
-  if (fault.name == "segv") raise(SIGSEGV);
+  if (fault.name == "segv" || fault.name == "limited") raise(SIGSEGV);
+  if (fault.name == "truncated") read_truncated_file();
   if (fault.name == "stuck") sleep_long();
   if (fault.name == "leave") watchdog.leave(), std::_Exit(0);
   if (fault.name == "fail") watchdog.fail("shard-1.tar: record 5 is cut short", 3, false);
@@ -56,6 +71,8 @@ int run(int hosts, const Fault& fault, bool grouped) {
   const int ranks = session.ranks();
   const int own = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK"));
   auto world = mpi::create_communicator(own * hosts / ranks);
+  constexpr rlimit kMemory = {uint64_t{64} << 30, RLIM_INFINITY};
+  if (fault.name == "limited") setrlimit(RLIMIT_AS, &kMemory);
   {
     Watchdog watchdog(*world);
     Ledger& ledger = world->ledger();
