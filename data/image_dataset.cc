@@ -113,11 +113,19 @@ int checked_channels(const DataConfig& config) {
   throw ConfigError("data.decode.channels", fmt::format("{} is neither 1 nor 3", channels));
 }
 
+DecodeConfig checked(const DecodeConfig& decode) {
+  if (decode.max_pixels() < 1 || decode.max_pixels() > kMaxPixels) {
+    throw ConfigError("data.decode.max_pixels",
+                      fmt::format("{} is not in [1, {}]", decode.max_pixels(), kMaxPixels));
+  }
+  return decode;
+}
+
 class ImageDataset final : public RecordsDataset {
  public:
   ImageDataset(std::unique_ptr<Records> records, const DataConfig& config, Part part, uint64_t seed)
       : RecordsDataset(std::move(records)),
-        decode_(config.decode()),
+        decode_(checked(config.decode())),
         channels_(checked_channels(config)),
         pipeline_(config, part, seed) {
     std::optional<ImageSize> first;
@@ -132,7 +140,7 @@ class ImageDataset final : public RecordsDataset {
   }
 
   std::optional<ImageInfo> stored_image(int64_t index) const override {
-    const auto workspace = workspaces_.borrow(channels_);
+    const auto workspace = borrow_workspace();
     records_->read(index, workspace->bytes);
     try {
       return workspace->decoder.open(workspace->bytes);
@@ -158,15 +166,19 @@ class ImageDataset final : public RecordsDataset {
 
  private:
   struct Workspace {
-    explicit Workspace(int channels) : canvas(channels) {}
+    Workspace(int channels, int64_t max_pixels) : decoder(max_pixels), canvas(channels) {}
     std::vector<uint8_t> bytes;
     Decoder decoder;
     Canvas canvas;
   };
 
+  Pool<Workspace>::Lease borrow_workspace() const {
+    return workspaces_.borrow(channels_, decode_.max_pixels());
+  }
+
   // Returns the size of the first image that can be read. It must be among the first `limit` + 1.
   ImageSize first_size(std::optional<int64_t> limit) const {
-    const auto workspace = workspaces_.borrow(channels_);
+    const auto workspace = borrow_workspace();
     for (int64_t index = 0;; ++index) {
       try {
         records_->read(index, workspace->bytes);
@@ -215,7 +227,7 @@ class ImageDataset final : public RecordsDataset {
       copy_pixels(*cached, output);
       return;
     }
-    const auto workspace = workspaces_.borrow(channels_);
+    const auto workspace = borrow_workspace();
     Canvas& canvas = workspace->canvas;
     canvas.begin(output);
     int done = 0;

@@ -54,10 +54,9 @@ class UnlabeledImages final : public Records {
   void read(int64_t index, std::vector<uint8_t>& bytes) const override {
     const Entry& entry = at(index);
     const Descriptor file = open_file(entry.file);
-    bytes.resize(entry.member.name.empty()
-                     ? static_cast<size_t>(status_of(file.number(), entry.file).st_size)
-                     : entry.member.size);
-    read_at(file, where(index), entry.member.offset, bytes);
+    const bool whole = entry.member.name.empty();
+    const uint64_t size = whole ? status_of(file.number(), entry.file).st_size : entry.member.size;
+    read_record(file, where(index), entry.member.offset, size, bytes);
   }
   std::string where(int64_t index) const override {
     const Entry& entry = at(index);

@@ -39,6 +39,16 @@ void read_at(const Descriptor& file, const std::string& where, uint64_t begin,
   }
 }
 
+void read_record(const Descriptor& file, const std::string& where, uint64_t begin, uint64_t size,
+                 std::vector<uint8_t>& bytes) {
+  constexpr uint64_t kMaxBytes = uint64_t{1} << 30;
+  if (size > kMaxBytes) {
+    throw DataError(where, fmt::format("has {} bytes; a record has at most {}", size, kMaxBytes));
+  }
+  bytes.resize(size);
+  read_at(file, where, begin, bytes);
+}
+
 struct stat status_of(int file, const std::string& path) {
   struct stat status {};
   if (fstat(file, &status) != 0) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "core/descriptor.h"
 
@@ -17,6 +18,10 @@ Descriptor open_file(const std::string& path);
 // too short or cannot be read.
 void read_at(const Descriptor& file, const std::string& where, uint64_t begin,
              std::span<uint8_t> bytes);
+// Reads a record of `size` bytes at `begin` into `bytes`, reusing its memory. Throws DataError as
+// read_at() does, and if the record has more than 1 GiB.
+void read_record(const Descriptor& file, const std::string& where, uint64_t begin, uint64_t size,
+                 std::vector<uint8_t>& bytes);
 // Returns the result of fstat. Throws DataError naming `path` if it fails.
 struct stat status_of(int file, const std::string& path);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/text.h"
 
 namespace trireme::data {
 namespace {
@@ -55,57 +57,62 @@ class Gunzip {
   Gunzip(const Gunzip&) = delete;
   Gunzip& operator=(const Gunzip&) = delete;
 
-  // Decompresses up to the end of the stream or its first damage. Returns a description of the
-  // damage, or "" if there is none.
-  std::string run() {
-    while (true) {
-      refill();
-      const int status = inflate(&stream_, Z_NO_FLUSH);
-      const size_t used = in_.size() - left_ - stream_.avail_in;
-      if (status == Z_STREAM_END) {
-        if (used == in_.size()) return {};
-        if (!next_member(used)) {
-          return fmt::format("has {} bytes after its gzip stream, which ends at byte {}",
-                             in_.size() - used, used);
-        }
-      } else if (status == Z_BUF_ERROR) {  // there is output space, so the input has ended
-        return fmt::format(
-            "gzip stream ends early, after {} bytes: the file is truncated; download it "
-            "again",
-            used);
-      } else if (status != Z_OK) {
-        return fmt::format("gzip data is damaged at byte {}: {}; download the file again", used,
-                           stream_.msg ? stream_.msg : zError(status));
+  // Decompresses until there are `limit` bytes, or up to the end of the stream or its first damage.
+  // Returns a description of the damage, or "" if there is none. May be called again with a higher
+  // limit if there was none.
+  std::string run(uint64_t limit) {
+    while (!ended_ && out_.size() < limit) {
+      grow(limit);
+      while (stream_.avail_out > 0 && !ended_) {
+        if (std::string damage = inflate_piece(); !damage.empty()) return damage;
       }
+      out_.resize(out_.size() - stream_.avail_out);
+      stream_.avail_out = 0;
     }
+    return {};
   }
-  std::vector<uint8_t> take() {
-    out_.resize(out_.size() - room_ - stream_.avail_out);
-    return std::move(out_);
-  }
+  const std::vector<uint8_t>& out() const { return out_; }
+  std::vector<uint8_t> take() { return std::move(out_); }
 
  private:
   static constexpr size_t kPiece = std::numeric_limits<uInt>::max() / 2;  // zlib has 32-bit sizes
 
-  // Provides zlib with more input and output space if it has none left.
-  void refill() {
+  // Doubles the output, but not beyond the limit.
+  void grow(uint64_t limit) {
+    const size_t done = out_.size();
+    const size_t more = std::max({size_t{4096}, in_.size() * 3, done});
+    const size_t piece = std::min({more, kPiece, static_cast<size_t>(limit - done)});
+    out_.resize(done + piece);
+    stream_.next_out = out_.data() + done;
+    stream_.avail_out = static_cast<uInt>(piece);
+  }
+
+  std::string inflate_piece() {
     if (stream_.avail_in == 0) {
       const size_t piece = std::min(kPiece, left_);
       stream_.next_in = const_cast<Bytef*>(in_.data() + (in_.size() - left_));
       stream_.avail_in = static_cast<uInt>(piece);
       left_ -= piece;
     }
-    if (stream_.avail_out == 0) {
-      const size_t done = out_.size() - room_;
-      if (room_ == 0) {
-        room_ = out_.empty() ? std::max<size_t>(4096, in_.size() * 4) : out_.size();
-        out_.resize(out_.size() + room_);
-      }
-      const size_t piece = std::min(kPiece, room_);
-      stream_.next_out = out_.data() + done;
-      stream_.avail_out = static_cast<uInt>(piece);
-      room_ -= piece;
+    const int status = inflate(&stream_, Z_NO_FLUSH);
+    const size_t used = in_.size() - left_ - stream_.avail_in;
+    if (status == Z_OK) return {};
+    std::string damage;
+    if (status == Z_STREAM_END) {
+      ended_ = used == in_.size();
+      if (ended_ || next_member(used)) return {};
+      damage = fmt::format("has {} bytes after its gzip stream, which ends at byte {}",
+                           in_.size() - used, used);
+    } else if (status == Z_BUF_ERROR) {  // there is output space, so the input has ended
+      damage = fmt::format(
+          "gzip stream ends early, after {} bytes: the file is truncated; download it again", used);
+    } else {
+      damage = fmt::format("gzip data is damaged at byte {}: {}; download the file again", used,
+                           stream_.msg ? stream_.msg : zError(status));
     }
+    out_.resize(out_.size() - stream_.avail_out);
+    stream_.avail_out = 0;
+    return damage;
   }
 
   bool next_member(size_t at) {
@@ -118,8 +125,35 @@ class Gunzip {
   std::vector<uint8_t> out_;
   z_stream stream_{};
   size_t left_ = in_.size();  // bytes of the input that zlib has not been given yet
-  size_t room_ = 0;           // bytes of the output that zlib has not been given yet
+  bool ended_ = false;
 };
+
+uint64_t memory_of_host() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Decompresses the bytes of a file.
+File unzipped(const std::string& path, const std::vector<uint8_t>& bytes,
+              const SizeFromHead& size_of) {
+  Gunzip gunzip(bytes);
+  File file{path, {}, gunzip.run(kHeadBytes)};
+  const uint64_t memory = memory_of_host();
+  uint64_t size = memory;
+  if (size_of && file.damage.empty()) size = size_of(gunzip.out());
+  if (size > memory) {
+    throw DataError(path, fmt::format("has {} according to its header, but the host has {} of "
+                                      "memory",
+                                      format_bytes(static_cast<double>(size)),
+                                      format_bytes(static_cast<double>(memory))));
+  }
+  if (file.damage.empty()) file.damage = gunzip.run(size + 1);
+  file.bytes = gunzip.take();
+  if (file.bytes.size() > memory) {
+    throw DataError(path, "is larger than the memory of this host when it is decompressed");
+  }
+  return file;
+}
 
 }  // namespace
 
@@ -149,15 +183,13 @@ std::string find_file(const std::string& root, std::span<const std::string> name
                   fmt::format("has no file {}{}", fmt::join(tried, " or "), hint));
 }
 
-File read_file(const std::string& path, OnDamage on_damage) {
+File read_file(const std::string& path, OnDamage on_damage, const SizeFromHead& size_of) {
   File file{path, read_raw(path), {}};
   if (file.bytes.size() >= 2 && file.bytes[0] == 0x1f && file.bytes[1] == 0x8b) {
-    Gunzip gunzip(file.bytes);
-    file.damage = gunzip.run();
+    file = unzipped(path, file.bytes, size_of);
     if (!file.damage.empty() && on_damage == OnDamage::kThrow) {
       throw DataError(path, file.damage);
     }
-    file.bytes = gunzip.take();
   }
   return file;
 }

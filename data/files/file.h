@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,9 +29,16 @@ std::string find_file(const std::string& root, std::span<const std::string> name
 // The handling of a damaged gzip stream: throw DataError, or return the bytes before the damage.
 enum class OnDamage { kThrow, kReadUpToDamage };
 
+// Returns the number of bytes that a file must have according to its first kHeadBytes bytes (or
+// fewer, if it is shorter), or throws DataError.
+constexpr size_t kHeadBytes = 64;
+using SizeFromHead = std::function<uint64_t(std::span<const uint8_t> head)>;
+
 // Reads a file, and decompresses it if it begins with the magic number of gzip. Throws DataError if
-// the file cannot be read.
-File read_file(const std::string& path, OnDamage on_damage = OnDamage::kThrow);
+// the file cannot be read. Decompression ends after the size from `size_of`, or at the size of the
+// host's memory, with one more byte than that: a small file of zeros can become 1000 times larger.
+File read_file(const std::string& path, OnDamage on_damage = OnDamage::kThrow,
+               const SizeFromHead& size_of = {});
 // Returns the lines of a text file, which end with "\n" or "\r\n". Throws as read_file() does.
 std::vector<std::string> read_lines(const std::string& path);
 

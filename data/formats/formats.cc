@@ -45,8 +45,8 @@ SampleSpec token_spec(int64_t length, int64_t vocabulary) {
   return spec;
 }
 
-File read_for(const BadRecordPolicy& policy, const std::string& path) {
-  return read_file(path, policy.skips() ? OnDamage::kReadUpToDamage : OnDamage::kThrow);
+File read_for(const BadRecordPolicy& policy, const std::string& path, const SizeFromHead& size_of) {
+  return read_file(path, policy.skips() ? OnDamage::kReadUpToDamage : OnDamage::kThrow, size_of);
 }
 
 std::optional<int32_t> checked_label(uint8_t label, int classes, const std::string& file,

@@ -68,7 +68,8 @@ int64_t checked_length(int64_t length, const std::string& path);
 SampleSpec token_spec(int64_t length, int64_t vocabulary);
 // Reads a file. If its gzip data is damaged, throws DataError or, if the policy skips bad records,
 // returns the bytes before the damage.
-File read_for(const BadRecordPolicy& policy, const std::string& path);
+File read_for(const BadRecordPolicy& policy, const std::string& path,
+              const SizeFromHead& size_of = {});
 // Returns a record's label. If it is not in [0, classes), reports the record to `policy` and
 // returns nullopt. `field` is the configuration field that sets the number of classes; empty if
 // there is none.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,6 +17,8 @@ namespace trireme::data {
 namespace {
 
 constexpr uint8_t kUnsignedByte = 0x08;
+
+constexpr size_t header_bytes(size_t dimensions) { return 4 + 4 * dimensions; }
 
 // An IDX file consists of 00 00, the element type, the number of dimensions, the extents as
 // big-endian 32-bit integers, and the elements in row-major order.
@@ -39,35 +42,52 @@ struct FileKind {
 constexpr FileKind kImages{"images", 3, 4, "3 or 4 dimensions, [N, H, W] or [N, C, H, W]"};
 constexpr FileKind kLabels{"labels", 1, 1, "1 dimension, [N]"};
 
-size_t check_magic(const File& file, const FileKind& kind) {
-  const std::vector<uint8_t>& b = file.bytes;
+// Returns the extents in the header, which `bytes` begins with.
+std::vector<int64_t> read_header(const std::string& path, std::span<const uint8_t> bytes,
+                                 const FileKind& kind) {
+  const auto& b = bytes;
   if (b.size() < 4) {
-    throw DataError(file.path, fmt::format("is {} bytes long; the header alone has {} or more",
-                                           b.size(), 4 + 4 * kind.min_dimensions));
+    throw DataError(path, fmt::format("is {} bytes long; the header alone has {} or more", b.size(),
+                                      4 + 4 * kind.min_dimensions));
   }
   if (b[0] != 0 || b[1] != 0) {
-    throw DataError(
-        file.path,
-        fmt::format("begins with {:02x} {:02x} {:02x} {:02x}; IDX {} begin with "
-                    "00 00 {:02x} {:02x}",
-                    b[0], b[1], b[2], b[3], kind.contents, kUnsignedByte, kind.min_dimensions));
+    throw DataError(path, fmt::format("begins with {:02x} {:02x} {:02x} {:02x}; IDX {} begin with "
+                                      "00 00 {:02x} {:02x}",
+                                      b[0], b[1], b[2], b[3], kind.contents, kUnsignedByte,
+                                      kind.min_dimensions));
   }
   if (b[2] != kUnsignedByte) {
-    throw DataError(file.path,
+    throw DataError(path,
                     fmt::format("has elements of IDX type 0x{:02x}; only unsigned bytes, 0x{:02x}, "
                                 "are supported",
                                 b[2], kUnsignedByte));
   }
   if (b[3] < kind.min_dimensions || b[3] > kind.max_dimensions) {
-    throw DataError(file.path, fmt::format("has {} dimension(s); {} have {}", b[3], kind.contents,
-                                           kind.dimensions));
+    throw DataError(
+        path, fmt::format("has {} dimension(s); {} have {}", b[3], kind.contents, kind.dimensions));
   }
-  const size_t header = 4 + 4 * size_t{b[3]};
+  const size_t header = header_bytes(b[3]);
   if (b.size() < header) {
-    throw DataError(file.path,
+    throw DataError(path,
                     fmt::format("is {} bytes long; the header alone has {}", b.size(), header));
   }
-  return header;
+  std::vector<int64_t> extents;
+  for (size_t at = 4; at < header; at += 4) {
+    extents.push_back(int64_t{b[at]} << 24 | int64_t{b[at + 1]} << 16 | int64_t{b[at + 2]} << 8 |
+                      int64_t{b[at + 3]});
+  }
+  return extents;
+}
+
+// Returns the size of a file with these extents.
+uint64_t file_size(const std::vector<int64_t>& extents) {
+  uint64_t size = 1;
+  bool fits = true;
+  for (const int64_t extent : extents) {
+    fits = fits && !__builtin_mul_overflow(size, static_cast<uint64_t>(extent), &size);
+  }
+  constexpr uint64_t kUnlimited = std::numeric_limits<uint64_t>::max() / 2;
+  return std::min(fits ? size : kUnlimited, kUnlimited) + header_bytes(extents.size());
 }
 
 // Counts the records that are entirely in the file.
@@ -90,23 +110,20 @@ void count_records(Idx& idx, const std::string& damage) {
     idx.truncation.emplace(fmt::format("{}: record {}", idx.path, idx.complete),
                            damage.empty() ? what : fmt::format("{} ({})", what, damage));
   } else if (length > idx.complete * idx.record_bytes) {
-    throw DataError(idx.path, fmt::format("has {} bytes after its last record, {} of [{}]",
-                                          length - idx.complete * idx.record_bytes,
+    throw DataError(idx.path, fmt::format("has data after its last record, {} of [{}]",
                                           idx.complete - 1, fmt::join(idx.extents, ", ")));
   }
 }
 
 Idx read(const std::string& path, const FileKind& kind, BadRecordPolicy& policy) {
-  File file = read_for(policy, path);
-  const size_t header = check_magic(file, kind);
+  File file = read_for(policy, path, [&](std::span<const uint8_t> head) {
+    return file_size(read_header(path, head, kind));
+  });
   Idx idx;
   idx.path = path;
-  for (size_t at = 4; at < header; at += 4) {
-    const auto* b = file.bytes.data() + at;
-    idx.extents.push_back(int64_t{b[0]} << 24 | int64_t{b[1]} << 16 | int64_t{b[2]} << 8 |
-                          int64_t{b[3]});
-  }
-  file.bytes.erase(file.bytes.begin(), file.bytes.begin() + static_cast<std::ptrdiff_t>(header));
+  idx.extents = read_header(path, file.bytes, kind);
+  const auto header = static_cast<std::ptrdiff_t>(header_bytes(idx.extents.size()));
+  file.bytes.erase(file.bytes.begin(), file.bytes.begin() + header);
   idx.elements = std::move(file.bytes);
   count_records(idx, file.damage);
   if (idx.truncation && !policy.skips()) throw DataError(*idx.truncation);

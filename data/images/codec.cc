@@ -69,13 +69,14 @@ void check(const DecodeRequest& request, ImageSize size) {
 
 }  // namespace
 
-void check_size(int64_t height, int64_t width) {
+void check_size(int64_t height, int64_t width, int64_t max_pixels) {
   if (height < 1 || width < 1) {
     throw ImageError(fmt::format("the image is empty: {}x{} pixels", height, width));
   }
-  if (height > kMaxPixels / width) {
-    throw ImageError(
-        fmt::format("the image has {}x{} pixels, more than the maximum of 2^28", height, width));
+  if (height > max_pixels / width) {
+    throw ImageError(fmt::format(
+        "the image has {}x{} pixels, more than the maximum of {} (data.decode.max_pixels)", height,
+        width, max_pixels));
   }
 }
 
@@ -104,8 +105,12 @@ struct Decoder::State {
     if (next != step) throw Error("Decoder: open, plan and decode must be called in this order");
   }
 
-  std::unique_ptr<ImageReader> jpeg = create_jpeg_reader();
-  std::unique_ptr<ImageReader> png = create_png_reader();
+  explicit State(int64_t max)
+      : max_pixels(max), jpeg(create_jpeg_reader()), png(create_png_reader()) {}
+
+  const int64_t max_pixels;
+  const std::unique_ptr<ImageReader> jpeg;
+  const std::unique_ptr<ImageReader> png;
   ImageReader* reader = nullptr;
   ImageInfo info;
   ImageSize size;  // size of the result
@@ -113,7 +118,7 @@ struct Decoder::State {
   Step next = Step::kOpen;
 };
 
-Decoder::Decoder() : state_(std::make_unique<State>()) {}
+Decoder::Decoder(int64_t max_pixels) : state_(std::make_unique<State>(max_pixels)) {}
 Decoder::~Decoder() = default;
 
 const ImageInfo& Decoder::open(std::span<const uint8_t> bytes) {
@@ -125,6 +130,7 @@ const ImageInfo& Decoder::open(std::span<const uint8_t> bytes) {
   }
   state.reader = is_jpeg(bytes) ? state.jpeg.get() : state.png.get();
   state.info = state.reader->open(bytes);
+  check_size(state.info.size.height, state.info.size.width, state.max_pixels);
   state.next = State::Step::kPlan;
   return state.info;
 }

@@ -19,7 +19,7 @@ class ImageError : public Error {
   explicit ImageError(const std::string& what) : Error(what, ExitCode::kBadData) {}
 };
 
-// The maximum number of pixels of an image; larger images are rejected with ImageError.
+// The highest limit of the pixels of an image.
 constexpr int64_t kMaxPixels = int64_t{1} << 28;
 
 struct ImageInfo {
@@ -51,7 +51,8 @@ struct DecodePlan {
 // damage below it is not detected.
 class Decoder {
  public:
-  Decoder();
+  // Images with more than `max_pixels` are rejected with ImageError.
+  explicit Decoder(int64_t max_pixels = kMaxPixels);
   ~Decoder();
 
   // The three functions must be called in this order for each image, and throw ImageError if it

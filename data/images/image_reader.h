@@ -37,8 +37,8 @@ template <class Calls>
   return true;
 }
 
-// Throws ImageError if the image is empty or has more than kMaxPixels.
-void check_size(int64_t height, int64_t width);
+// Throws ImageError if the image is empty or has more than `max_pixels`.
+void check_size(int64_t height, int64_t width, int64_t max_pixels = kMaxPixels);
 
 // Convert a row as Pillow's convert() does. Input and output may be the same memory.
 void rgb_to_gray(const uint8_t* rgb, uint8_t* gray, std::ptrdiff_t pixels);

@@ -179,6 +179,7 @@ void PngReader::decode(const ImageView& to) {
   memory_.resize(rows_.size() * row_bytes_);
   for (size_t y = 0; y < rows_.size(); ++y) rows_[y] = memory_.data() + y * row_bytes_;
   guarded([&] { interlaced ? read_interlaced(to) : read_rows(to); });
+  if (interlaced) memory_ = {};  // the size of the image
   close();
 }
 

@@ -155,7 +155,7 @@ TEST_F(BadIdxTest, FilesOfAnotherFormatAreStillErrors) {
   folder.write(kImages, "\x89PNG and so on");
   EXPECT_SAYS(data_error(config), "begins with 89 50 4e 47");
   folder.write(kImages, idx({5, 2, 3}, pixels(31)));
-  EXPECT_SAYS(data_error(config), "has 1 bytes after its last record");
+  EXPECT_SAYS(data_error(config), "has data after its last record");
   std::filesystem::remove(folder.path(kImages));
   EXPECT_SAYS(data_error(config), "has no file");
 }

@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include "tests/data/files.h"
 
@@ -145,7 +146,7 @@ TEST_F(IdxTest, Truncated) {
 TEST_F(IdxTest, TrailingBytes) {
   folder.write(kTrainLabels, idx({5}, kFiveLabels + "x"));
   EXPECT_SAYS(data_error(config),
-              folder.path(kTrainLabels) + ": has 1 bytes after its last record, 4 of [5]");
+              folder.path(kTrainLabels) + ": has data after its last record, 4 of [5]");
 }
 
 TEST_F(IdxTest, DimensionsThatExceedMemory) {
@@ -184,6 +185,26 @@ TEST_F(IdxTest, TruncatedGzip) {
                                         ".gz: gzip stream ends early, after " +
                                         std::to_string(length) + " bytes");
   }
+}
+
+// Zeros are compressed 1000-fold. The header says how many bytes to decompress.
+TEST_F(IdxTest, GzipThatIsLargerThanItsHeaderDeclares) {
+  std::filesystem::remove(folder.path(kTrainImages));
+  const std::string path = std::string(kTrainImages) + ".gz";
+  std::string zipped = gzip(idx({5, 2, 3}, pixels(30)));
+  const std::string zeros = gzip(std::string(size_t{1} << 20, '\0'));
+  for (int i = 0; i < 1000; ++i) zipped += zeros;
+  folder.write(path, zipped);
+  rusage before{};
+  getrusage(RUSAGE_SELF, &before);
+  EXPECT_SAYS(data_error(config),
+              folder.path(path) + ": has data after its last record, 4 of [5, 2, 3]");
+  rusage after{};
+  getrusage(RUSAGE_SELF, &after);
+  EXPECT_LT(after.ru_maxrss, before.ru_maxrss + (100 << 10)) << "kB";
+
+  folder.write(path, gzip(idx({0xffffffff, 0xffff, 0xffff}, pixels(30))));
+  EXPECT_SAYS(data_error(config), "according to its header, but the host has");
 }
 
 TEST_F(IdxTest, DamagedGzip) {

@@ -89,6 +89,23 @@ TEST(ImageDatasetTest, ADamagedImageIsABadRecord) {
   EXPECT_EQ(image_of(*dataset, {0}), many(1, {5, 6})[0]) << "other images can still be read";
 }
 
+TEST(ImageDatasetTest, AnImageWithTooManyPixelsIsABadRecord) {
+  auto records = fakes(many(2, {5, 6}));
+  records->files.push_back(encode_png(noisy({50, 60}, 3, 0).view()));
+  const auto dataset = images(std::move(records),
+                              "decode { max_pixels: 2999 } transform { center_crop { size: 4 } }");
+  EXPECT_NO_THROW(sample_of(*dataset, {1}));
+  EXPECT_EQ(message<DataError>([&] { sample_of(*dataset, {2}); }),
+            "fake: 2: the image has 50x60 pixels, more than the maximum of 2999 "
+            "(data.decode.max_pixels)");
+  for (const char* wrong : {"0", "268435457"}) {
+    EXPECT_SAYS(message<ConfigError>([&] {
+                  images(fakes(many(1, {5, 6})), fmt::format("decode {{ max_pixels: {} }}", wrong));
+                }),
+                std::string("data.decode.max_pixels: ") + wrong + " is not in [1, 268435456]");
+  }
+}
+
 TEST(ImageDatasetTest, TakesTheSizeFromTheFirstImage) {
   auto records = fakes(many(3, {5, 6}));
   records->files[0] = {1, 2, 3};

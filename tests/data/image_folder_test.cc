@@ -6,6 +6,7 @@
 namespace trireme::data {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::Folder;
 using testing::message;
@@ -71,6 +72,23 @@ TEST_F(ImageFolderTest, IgnoresHiddenAndOtherFiles) {
   folder.write("train/readme.jpg", "in no class");
   EXPECT_EQ(open()->size(), 5);
   EXPECT_EQ(open()->classes(), 3);
+}
+
+// A sparse file takes no space on disk.
+TEST_F(ImageFolderTest, AHugeFileIsABadRecord) {
+  folder.write("train/cat/huge.jpg", "\xff\xd8\xff");
+  fs::resize_file(folder.path("train/cat/huge.jpg"), uint64_t{3} << 30);
+  std::vector<uint8_t> bytes;
+  EXPECT_EQ(message<DataError>([&] { open()->read(2, bytes); }),
+            folder.path("train/cat/huge.jpg") +
+                ": has 3221225472 bytes; a record has at most 1073741824");
+  EXPECT_TRUE(bytes.empty());
+}
+
+TEST_F(ImageFolderTest, NamesOfClassesCannotActOnTheTerminal) {
+  folder.write("train/x\nwarning: \x1b[2J/1.jpg", "one");
+  EXPECT_EQ(open()->class_names().back(), "x\\nwarning: \\x1b[2J");
+  EXPECT_THAT(all(*open()), Contains("3 one"));
 }
 
 TEST_F(ImageFolderTest, FollowsLinks) {
