@@ -89,6 +89,44 @@ for wrong in "--restarts 0" "--restarts 99999999999" "--wait 08" "--wait a[0]" "
   expect "$wrong is bad usage" [ "$code" = 2 ]
 done
 
+# Open MPI's shared memory of killed ranks is removed, but not that of earlier or other runs.
+segment=/dev/shm/vader_segment.test.$$
+trap 'rm -rf "$work" "$segment".*' EXIT
+touch "$segment.old"
+python3 -c "
+import mmap, time
+file = open('$segment.used', 'w+b')
+file.truncate(4096)
+memory = mmap.mmap(file.fileno(), 4096)
+open('$work/mapped', 'w')
+time.sleep(60)" &
+user=$!
+wait_for "$work/mapped"
+code=0
+"$supervise" --restarts 1 -- sh -c "touch $segment.left $segment.used; ln -s $work/run.txtpb $segment.link; exit 1" x \
+  --run-dir shared >"$work/output" 2>&1 || code=$?
+expect "a failing command ends it" [ "$code" = 76 ]
+expect "shared memory that nobody uses is removed" [ ! -e "$segment.left" ]
+expect "shared memory of other processes, earlier runs and links are kept" \
+  [ -e "$segment.old" -a -e "$segment.used" -a -L "$segment.link" ]
+kill "$user"
+
+# A rank that the kernel kills because memory has run out prints nothing.
+group=/sys/fs/cgroup/memory/trireme-test-$$
+limit=memory.limit_in_bytes
+[[ -d ${group%/*} ]] || group=/sys/fs/cgroup/trireme-test-$$ limit=memory.max
+if mkdir "$group" 2>/dev/null && echo 50000000 >"$group/$limit"; then
+  "$supervise" --restarts 1 -- sh -c "echo \$\$ >$group/cgroup.procs; exec python3 -c 'bytearray(1 << 30)'" x \
+    --run-dir memory >"$work/output" 2>&1 || true
+  rmdir "$group"
+  expect "running out of memory is reported" \
+    grep -q "exited with 137 at step 0, .*; memory ran out: the kernel killed 1 process" "$work/output"
+  expect "... in the log too" grep -q "^# .*, exit code 137, .*; memory ran out" memory/log/attempt-001.log
+else
+  rmdir "$group" 2>/dev/null || true
+  echo "skipped: running out of memory (takes a memory cgroup)"
+fi
+
 job straight
 "${command[@]}" >"$work/output" 2>&1
 
