@@ -15,6 +15,8 @@ namespace trireme::model {
 namespace {
 
 constexpr const char* kInputName = "input";
+// Some passes over the graph take time in proportion to the square of its layers.
+constexpr int kMaxLayers = 20000;
 
 [[noreturn]] void refuse(const std::string& layer, std::string_view kind, const std::string& why) {
   throw ConfigError("model", kind.empty() ? fmt::format("layer '{}': {}", layer, why)
@@ -230,6 +232,10 @@ Graph declare_graph(const NetworkConfig& network, const ModelInput& input) {
   check_input(input.input);
   if (network.layer().empty()) {
     throw ConfigError("model.network.layer", "is empty; list the layers, the last one a loss");
+  }
+  if (network.layer_size() > kMaxLayers) {
+    throw ConfigError("model.network.layer", fmt::format("has {} layers; at most {} are supported",
+                                                         network.layer_size(), kMaxLayers));
   }
   Graph graph{.name = network.name(), .input = input, .nodes = {}};
   Names names;

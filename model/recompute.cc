@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <span>
 #include <utility>
 
 #include "model/activations.h"
@@ -356,14 +357,17 @@ class Recomputation {
     return found;
   }
 
-  // Repeats less where that does not exceed the target, the most expensive first.
+  // Repeats less where that does not exceed the target, the most expensive first. Of very many
+  // instructions, only the most expensive ones are tried, since each try takes time in proportion to
+  // their number.
   void prune(size_t target) {
+    constexpr size_t kMaxTries = 500;
     std::vector<size_t> order;
     for (size_t i = 0; i < forward_; ++i) {
       if (repeated_[i]) order.push_back(i);
     }
     std::ranges::stable_sort(order, std::greater{}, [&](size_t i) { return costs_[i]; });
-    for (const size_t i : order) {
+    for (const size_t i : std::span(order).first(std::min(order.size(), kMaxTries))) {
       repeated_[i] = false;
       if (peak() > target) repeated_[i] = true;
     }

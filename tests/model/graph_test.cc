@@ -106,6 +106,10 @@ TEST(Graph, ComputesSizesFromShapes) {
 
 TEST(Graph, RejectsInvalidNetworks) {
   expect_mentions(build_error("", kRows), {"model.network.layer"});
+  std::string many;
+  for (int i = 0; i < 20000; ++i) many += "layer { relu {} } ";
+  expect_mentions(build_error(many + "layer { softmax_cross_entropy {} }", kRows),
+                  {"model.network.layer: has 20001 layers; at most 20000 are supported"});
   expect_mentions(build_error("layer { dense { units: 4 } }", kRows), {"last layer", "loss"});
   expect_mentions(build_error("layer { name: 'x' }" + kLoss, kRows), {"'x'", "no kind"});
   expect_mentions(
