@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <new>
+#include <sstream>
 #include <string>
 #include <thread>
 
@@ -19,10 +20,13 @@
 #include "core/error.h"
 #include "core/fault_point.h"
 #include "core/openmp.h"
+#include "core/text.h"
 #include "launch/command_line.h"
 
 namespace trireme::cli {
 namespace {
+
+constexpr size_t kMaxLineBytes = 4000;  // of a message
 
 struct Failure {
   std::string message;
@@ -48,7 +52,12 @@ Failure describe(const std::exception_ptr& exception) {
 
 void print_failure(const std::string& who, const std::string& message) {
   std::fflush(stdout);
-  std::fprintf(stderr, "%s: %s\n", who.c_str(), message.c_str());
+  std::istringstream lines(message);
+  std::string text;
+  for (std::string line; std::getline(lines, line);) {
+    text += (text.empty() ? "" : "\n") + printable(line, kMaxLineBytes);
+  }
+  std::fprintf(stderr, "%s: %s\n", who.c_str(), text.c_str());
   std::fflush(stderr);
 }
 

@@ -120,7 +120,7 @@ TEST_P(WatchdogTest, ReportsAFailedRank) {
 
 TEST_P(WatchdogTest, ReportsACrashedRank) {
   expect_diagnosis(run(GetParam(), "segv", 0), 1, "rank 0 (host ",
-                   {"failed in forward of step 31: crashed with SIGSEGV; "});
+                   {"failed in forward of step 31: crashed with SIGSEGV"});
   expect_diagnosis(run(GetParam(), "limited", 0), 1, "rank 0 (host ",
                    {"crashed with SIGSEGV (the limit of 64.0 GiB by ulimit -v may be the cause)"});
 }

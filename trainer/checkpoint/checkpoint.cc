@@ -1,7 +1,6 @@
 #include "trainer/checkpoint/checkpoint.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -78,7 +77,7 @@ void Checkpoints::clean() const {
     names.push_back(entry->path().filename().string());
   }
   for (const std::string& name : names) {
-    if (name.ends_with(kTemporarySuffix)) ::unlink((folder_ / name).c_str());
+    if (name.ends_with(kTemporarySuffix)) remove_folder(open_own_folder(folder_), name, kFiles);
     for (const std::string prefix : {kTemporary, kReplaced, kRemoved}) {
       if (!name.starts_with(prefix)) continue;
       const std::string checkpoint = name.substr(prefix.size());
