@@ -37,7 +37,7 @@ watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
 
 class CheckpointFaults : public FaultTest {
  protected:
-  void SetUp() override { config_ = scratch_.write("run.txtpb", kSmallRun); }
+  void SetUp() override { config_ = write_config(kSmallRun); }
 
   fs::path checkpoints() const { return run_dir() / "checkpoints"; }
   fs::path checkpoint(int64_t step) const {

@@ -1,9 +1,13 @@
 // #13: a run that is resumed several times in the middle of an epoch, each time with another number
 // of ranks, must equal an uninterrupted run.
+#include <fmt/format.h>
+
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/faults/faults.h"
+#include "trainer/checkpoint/safetensors.h"
 
 namespace trireme::testing {
 namespace {
@@ -14,7 +18,7 @@ class Elastic : public FaultTest {
  protected:
   // Trains on 4 ranks, then 1, 3 and 2, up to each of the given steps.
   void train_in_parts(const std::string& config, const std::vector<int>& ends) {
-    config_ = scratch_.write("run.txtpb", config);
+    config_ = write_config(config);
     const std::vector<int> ranks = {4, 1, 3, 2};
     for (size_t i = 0; i < ends.size(); ++i) {
       SCOPED_TRACE(ranks[i]);
@@ -100,6 +104,78 @@ checkpoint { every_epochs: 0 }
     return Json::parse(read_file(run_dir / "summary.json"))["train_loss"].get<double>();
   };
   EXPECT_NEAR(loss_of(run_dir()), loss_of(straight), 1e-5);
+}
+
+// The ranks of a run and what they shard.
+struct RunLayout {
+  int ranks;
+  std::string shard;
+};
+
+std::map<std::string, std::vector<float>> tensors_of(const std::filesystem::path& checkpoint) {
+  std::map<std::string, std::vector<float>> tensors;
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    const train::SafetensorsReader reader(checkpoint / file);
+    for (const std::string& name : reader.names()) tensors[name] = reader.read(name);
+  }
+  return tensors;
+}
+
+void expect_near(const std::map<std::string, std::vector<float>>& got,
+                 const std::map<std::string, std::vector<float>>& wanted) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (const auto& [name, values] : wanted) {
+    const auto found = got.find(name);
+    ASSERT_TRUE(found != got.end() && found->second.size() == values.size()) << name;
+    float largest = 0;
+    for (const float value : values) largest = std::max(largest, std::abs(value));
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(found->second[i], values[i], 1e-5F * largest) << name << " at " << i;
+    }
+  }
+}
+
+TEST_F(Elastic, EveryLayoutResumesEveryOther) {
+  const std::vector<RunLayout> layouts = {
+      {1, "NONE"}, {4, "NONE"}, {2, "OPTIMIZER"}, {3, "GRADIENTS"}};
+  config_ = write_config(R"(
+model { zoo { name: "mlp" hidden: [30, 20] dropout: 0.1 } }
+data { synthetic { shape: [1, 5, 5] count: 100 eval_count: 12 noise: 0.3 } }
+batch { global: 12 }
+train { max_steps: 20 eval_every_epochs: 0 }
+optimizer { adam {} ema { decay: 0.9 } }
+schedule { learning_rate: 0.01 }
+checkpoint { every_epochs: 0 }
+)");
+  const auto train_to = [&](int step, const RunLayout& layout,
+                            const std::filesystem::path& folder) {
+    const Outcome outcome =
+        run({"train", config_, "--run-dir", folder.string(), "--set",
+             "train.max_steps=" + std::to_string(step), "--set", "parallel.shard=" + layout.shard},
+            layout.ranks);
+    ASSERT_EQ(outcome.code, 0) << outcome.error;
+  };
+  const auto straight = scratch_ / "straight";
+  train_to(20, layouts[0], straight);
+  const std::vector<std::string> wanted = losses_of(straight);
+  for (const RunLayout& first : layouts) {
+    const auto begun = scratch_ / fmt::format("{}-{}", first.ranks, first.shard);
+    train_to(10, first, begun);
+    for (const RunLayout& second : layouts) {
+      const std::string name = fmt::format("{}-{}-{}", begun.string(), second.ranks, second.shard);
+      SCOPED_TRACE(name);
+      std::filesystem::copy(begun, name, std::filesystem::copy_options::recursive);
+      train_to(20, second, name);
+      const std::vector<std::string> got = losses_of(name);
+      ASSERT_EQ(got.size(), wanted.size());
+      for (size_t i = 0; i < wanted.size(); ++i) {
+        const double want = std::stod(wanted[i]);
+        EXPECT_NEAR(std::stod(got[i]), want, 1e-5 * std::abs(want)) << "step " << i + 1;
+      }
+      const std::filesystem::path newest = "checkpoints/step-00000020";
+      expect_near(tensors_of(std::filesystem::path(name) / newest), tensors_of(straight / newest));
+    }
+  }
 }
 
 }  // namespace

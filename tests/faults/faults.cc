@@ -1,6 +1,7 @@
 #include "tests/faults/faults.h"
 
 #include <chrono>
+#include <cstdlib>
 #include <sstream>
 #include <thread>
 
@@ -27,6 +28,11 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
     if (line.find(fragment) != std::string::npos) found.push_back(line);
   }
   return found;
+}
+
+std::string FaultTest::write_config(const std::string& text) const {
+  const char* more = std::getenv("TRIREME_FAULTS_CONFIG");
+  return scratch_.write("run.txtpb", text + (more ? more : ""));
 }
 
 std::vector<std::string> FaultTest::train(const std::vector<std::string>& more) const {

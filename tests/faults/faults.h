@@ -27,9 +27,14 @@ watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
 // Returns the processes, except zombies, whose command line contains this folder.
 std::vector<pid_t> processes_of(const std::filesystem::path& run_dir);
 
+// Runs of kEndlessRun. The environment variable TRIREME_FAULTS_CONFIG can add fields to it, to break
+// other ways to train.
 class FaultTest : public ::testing::Test {
  protected:
-  void SetUp() override { config_ = scratch_.write("run.txtpb", kEndlessRun); }
+  void SetUp() override { config_ = write_config(kEndlessRun); }
+
+  // Writes a configuration to a file, with the fields that TRIREME_FAULTS_CONFIG adds.
+  std::string write_config(const std::string& text) const;
 
   std::filesystem::path run_dir() const { return scratch_ / "run"; }
   std::vector<std::string> train(const std::vector<std::string>& more = {}) const;

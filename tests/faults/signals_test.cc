@@ -41,7 +41,7 @@ struct Place {
 
 class Signals : public FaultTest {
  protected:
-  void SetUp() override { config_ = scratch_.write("run.txtpb", kRun); }
+  void SetUp() override { config_ = write_config(kRun); }
 
   // Starts a run and returns it once the ranks `held` have reached `place`, where `fault` delays
   // them.

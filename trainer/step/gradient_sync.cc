@@ -75,9 +75,9 @@ std::optional<comm::Scatter> GradientSync::scatter(const model::Program& program
   if (shard_.is_whole()) return std::nullopt;
   comm::Scatter scatter{.shared = ops::kMetricCount};
   if (!shard_.has_gradients) return scatter;
-  plan_additions(program.bucket_offsets());
-  first_bucket_ = bucket_memory_.data() + program.bucket_offsets().front();
-  for (const size_t offset : program.bucket_offsets()) {
+  bucket_offsets_ = program.bucket_offsets();
+  plan_additions();
+  for (const size_t offset : bucket_offsets_) {
     scatter.memory.push_back(bucket_memory_.data() + offset);
   }
   scatter.deliver = [this](size_t bucket, const std::byte* memory, Stream& stream) {
@@ -86,7 +86,7 @@ std::optional<comm::Scatter> GradientSync::scatter(const model::Program& program
   return scatter;
 }
 
-void GradientSync::plan_additions(const std::vector<size_t>& bucket_offsets) {
+void GradientSync::plan_additions() {
   const std::vector<ArrayPart> parts = parts_of(parameters_, shard_);
   int64_t begin = 0;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -96,7 +96,7 @@ void GradientSync::plan_additions(const std::vector<size_t>& bucket_offsets) {
     addition.plan = backend_.plan(ops::Add{}, std::array{spec, spec, spec});
     addition.scratch = device_.allocate(addition.plan->scratch_bytes());
     float* const sum = gradients_.as<float>() + part.begin + part.gradient_shift;
-    std::byte* const summed = bucket_memory_.data() + bucket_offsets[i] +
+    std::byte* const summed = bucket_memory_.data() + bucket_offsets_[i] +
                               static_cast<size_t>(part.begin - begin) * sizeof(float);
     addition.args = {sum, summed, sum};
     begin = parameters_.bucket_ends[i];
@@ -155,13 +155,23 @@ void GradientSync::begin(int slot) {
 
 // Gradients from the end of the last call to `end` are final.
 void GradientSync::note_final(int64_t end) {
+  for (size_t i = 0; i < bucket_offsets_.size(); ++i) {  // with ZeRO-2
+    const comm::Bucket& bucket = buckets()[i];
+    const int64_t first = std::max(final_, bucket.begin);
+    const int64_t last = std::min(end, bucket.end);
+    if (first >= last) continue;
+    const auto shift = static_cast<int64_t>(bucket_offsets_[i] / sizeof(float)) - bucket.begin;
+    fault_point("gradients", first,
+                host_elements(device_, bucket_memory_, first + shift, last + shift));
+  }
   if (!shard_.has_gradients) {
     fault_point("gradients", final_, host_elements(device_, gradients_, final_, end));
   }
   // The metrics are summed with the first bucket.
   const int64_t first_end = buckets().front().end;
   if (shard_.has_gradients && last_pass_ && final_ < first_end && end >= first_end) {
-    device_.copy(first_bucket_, gradients_.data(), kMetricBytes, compute_);
+    device_.copy(bucket_memory_.data() + bucket_offsets_.front(), gradients_.data(), kMetricBytes,
+                 compute_);
   }
   final_ = end;
 }

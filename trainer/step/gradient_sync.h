@@ -69,7 +69,7 @@ class GradientSync {
  private:
   comm::WireFormat wire_format(const BucketConfig& config, ops::Backend& backend);
   std::optional<comm::Scatter> scatter(const model::Program& program);
-  void plan_additions(const std::vector<size_t>& bucket_offsets);
+  void plan_additions();
   void deliver(size_t bucket, const std::byte* memory, Stream& stream);
   void note_final(int64_t end);
 
@@ -86,10 +86,11 @@ class GradientSync {
   const Shard shard_;
   Stream& compute_;
   Buffer gradients_;
-  Buffer bucket_memory_;  // empty unless the shard has the gradients
-  std::byte* first_bucket_ = nullptr;
-  std::vector<Addition> additions_;  // by bucket
-  bool sums_pass_ = false;           // the current pass is followed by sums
+  // Empty unless the shard has the gradients:
+  Buffer bucket_memory_;
+  std::vector<size_t> bucket_offsets_;  // in bytes in bucket_memory_
+  std::vector<Addition> additions_;     // by bucket
+  bool sums_pass_ = false;              // the current pass is followed by sums
   bool first_pass_ = true, last_pass_ = true;
   std::unique_ptr<Conversion> to_wire_, from_wire_;  // null if gradients are sent in f32
   std::unique_ptr<comm::Bucketer> bucketer_;
