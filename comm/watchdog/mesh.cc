@@ -89,7 +89,7 @@ struct Incoming {
 };
 
 // Sends a message of at most some hundred bytes as the next one on a new connection, whose buffer
-// takes it completely or, before the connection is established, not at all. Returns the bytes sent.
+// takes it completely or, before the connection is established, not at all.
 template <class Content>
 Transfer send_message(const Socket& socket, const Content& content) {
   return send_some(socket, std::as_bytes(std::span(&content, 1)));
