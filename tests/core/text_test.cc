@@ -1,5 +1,6 @@
 #include "core/text.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -63,8 +64,10 @@ TEST(Text, PrintableEscapesWhatTerminalsActOn) {
 
 TEST(Text, PrintableShortens) {
   EXPECT_EQ(printable(std::string(300, 'a')), std::string(300, 'a'));
-  EXPECT_EQ(printable(std::string(150, 'a') + std::string(700, 'b') + std::string(150, 'c')),
-            std::string(150, 'a') + " ... (700 bytes) ... " + std::string(150, 'c'));
+  const std::string begin(150, 'a');
+  const std::string end(150, 'c');
+  EXPECT_EQ(printable(fmt::format("{}{:b<700}{}", begin, "", end)),
+            fmt::format("{} ... (700 bytes) ... {}", begin, end));
   EXPECT_EQ(printable(std::string(5, '\n'), 4), "\\n\\n ... (1 bytes) ... \\n\\n");
 }
 
