@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
+#include <prometheus/collectable.h>
 #include <prometheus/counter.h>
 #include <prometheus/exposer.h>
 #include <prometheus/gauge.h>
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <exception>
 #include <map>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <utility>
@@ -37,6 +39,17 @@ void connect_once(const std::string& address, int port) {
   (void)!connect(connection.number(), reinterpret_cast<const sockaddr*>(&to), sizeof to);
 }
 
+// Whoever changes several values locks the mutex, so that no scrape sees only some of them.
+struct LockedRegistry : prometheus::Collectable {
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    const std::lock_guard lock(mutex);
+    return registry.Collect();
+  }
+
+  mutable std::mutex mutex;
+  prometheus::Registry registry;
+};
+
 }  // namespace
 
 // Metrics are registered with their first value, so that unknown values are absent rather than 0.
@@ -61,7 +74,7 @@ struct PrometheusSink::State {
     auto [found, is_new] = gauges.try_emplace({name, labels});
     if (is_new) {
       found->second =
-          &prometheus::BuildGauge().Name(name).Help(help).Register(*registry).Add(labels);
+          &prometheus::BuildGauge().Name(name).Help(help).Register(values->registry).Add(labels);
     }
     found->second->Set(value);
   }
@@ -72,7 +85,7 @@ struct PrometheusSink::State {
     auto [found, is_new] = counters.try_emplace({name, labels});
     if (is_new) {
       found->second =
-          &prometheus::BuildCounter().Name(name).Help(help).Register(*registry).Add(labels);
+          &prometheus::BuildCounter().Name(name).Help(help).Register(values->registry).Add(labels);
     }
     if (value > found->second->Value()) found->second->Increment(value - found->second->Value());
   }
@@ -167,6 +180,7 @@ struct PrometheusSink::State {
   }
 
   void write_own() {
+    const std::lock_guard lock(values->mutex);
     gauge("trireme_resident_memory_bytes", "Resident set of rank 0.",
           static_cast<double>(resident_bytes()));
     for (const DropCounts::Count& count : dropped->get()) {
@@ -180,10 +194,10 @@ struct PrometheusSink::State {
   const std::string address;
   const int port;
   const std::shared_ptr<const DropCounts> dropped;
-  std::shared_ptr<prometheus::Registry> registry = std::make_shared<prometheus::Registry>();
+  std::shared_ptr<LockedRegistry> values = std::make_shared<LockedRegistry>();
   std::map<Key, prometheus::Gauge*> gauges;
   std::map<Key, prometheus::Counter*> counters;
-  std::unique_ptr<prometheus::Exposer> exposer;  // its threads read the registry
+  std::unique_ptr<prometheus::Exposer> exposer;  // its threads read the values
 };
 
 PrometheusSink::PrometheusSink(const std::string& address, int port,
@@ -207,10 +221,11 @@ void PrometheusSink::open() {
     throw Error(fmt::format("metrics.port: cannot listen on {}: another program may be using it",
                             endpoint));
   }
-  state_->exposer->RegisterCollectable(state_->registry);
+  state_->exposer->RegisterCollectable(state_->values);
 }
 
 void PrometheusSink::write(const MetricsEvent& event) {
+  const std::lock_guard lock(state_->values->mutex);
   std::visit([&](const auto& record) { state_->write(event.when, record); }, event.record);
 }
 
