@@ -93,6 +93,10 @@ class Communicator : public Collective {
   virtual void recv(void* data, int64_t count, DType dtype, int from, Stream& stream,
                     CallTag tag = {}) = 0;
   virtual void barrier(Stream& stream) = 0;
+  // Makes send and recv fail on this rank that wait for their peer, now or later. For a rank that
+  // fails between two transfers, whose peers will not take part. Callable from any thread. Only MPI
+  // implements it.
+  virtual void cancel() noexcept {}
 
   // Returns a communicator for the ranks that passed the same color (at least 0), ordered by key.
   // They form a process group of their own. All ranks must call it, with no operation of this

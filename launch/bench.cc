@@ -56,11 +56,11 @@ struct SyntheticBatch {
   data::Batch batch;
 
   SyntheticBatch(const data::SampleSpec& samples, const train::BatchPlan& plan,
-                 const comm::Placement& place, Device& device) {
-    const data::Share share = data::share_of(plan.global, place.rank, place.ranks);
+                 const train::Grid& grid, Device& device) {
+    const data::Share share = data::share_of(plan.global, grid.replica, grid.replicas);
     inputs = device.allocate_host(plan.capacity * samples.input.bytes());
     targets = device.allocate_host(plan.capacity * samples.target.bytes());
-    const Random noise(1, RandomPurpose::kSynthetic, static_cast<uint64_t>(place.rank));
+    const Random noise(1, RandomPurpose::kSynthetic, static_cast<uint64_t>(grid.replica));
     const int limit = std::max(1, samples.classes);
     fill(inputs, samples.input.dtype, samples.input.dtype == DType::kI32 ? limit : 256, noise);
     fill(targets, samples.target.dtype, limit, noise);
@@ -256,7 +256,7 @@ int bench(const BenchOptions& options, comm::Communicator& communicator) {
   comm::together(communicator, [&] { graph = train::build_network(config, target.samples); });
   train::Step step(config, graph, *backend, communicator);
   step.initialize();
-  const SyntheticBatch data(target.samples, step.plan(), communicator.placement(), *device);
+  const SyntheticBatch data(target.samples, step.plan(), step.stage().grid, *device);
 
   const auto learning_rate = static_cast<float>(config.run.schedule().learning_rate());
   const MeasuredSteps measured = measure(options, communicator, step, data.batch, learning_rate);

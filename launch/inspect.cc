@@ -7,10 +7,16 @@
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/plan.h"
+#include "trainer/config/device.h"
+#include "trainer/config/grid.h"
 #include "trainer/config/inputs.h"
+#include "trainer/step/pipeline_schedule.h"
 
 namespace trireme::cli {
 namespace {
+
+// A command that only prints something should not take the memory of others.
+constexpr size_t kMaxMeasuredBytes = size_t{2} << 30;
 
 struct InspectOptions : TargetOptions {
   int ranks = 0;
@@ -72,6 +78,7 @@ void print_choices(const Target& target, const model::Graph& graph, const RankPl
   for (const ParallelConfig::Shard shard :
        {ParallelConfig::NONE, ParallelConfig::OPTIMIZER, ParallelConfig::GRADIENTS}) {
     if (shard != ParallelConfig::NONE && plan.ranks == 1) continue;
+    if (shard == ParallelConfig::GRADIENTS && target.config.run.parallel().stages() > 1) continue;
     Target choice = target;
     choice.config.run.mutable_parallel()->set_shard(shard);
     for (const size_t limit : {0, 1}) {
@@ -85,9 +92,45 @@ void print_choices(const Target& target, const model::Graph& graph, const RankPl
   }
 }
 
+// Prints what each pipeline stage has and sends for a micro-batch.
+void print_stages(const Target& target, const model::Graph& graph, const RankPlan& plan) {
+  const train::Grid grid = train::grid_of(target.config.run, 0, plan.ranks);
+  if (!grid.has_pipeline()) return;
+  fmt::print(
+      "\n{} pipeline stages of {} replica{} each; with {} micro-batches, stages that take "
+      "equally long are idle for {:.1f}% of the time\n",
+      grid.stages, grid.replicas, grid.replicas == 1 ? "" : "s", plan.batch.passes,
+      100 * train::pipeline_bubble(grid.stages, plan.batch.passes));
+  const auto row = [](const auto&... cells) {
+    fmt::print("  {:<5}  {:<24}  {:>10}  {:>12}  {:>10}  {:>10}  {:>10}\n", cells...);
+  };
+  row("stage", "last layer", "parameters", "FLOP", "memory", "sends on", "sends back");
+  for (int stage = 0; stage < grid.stages; ++stage) {
+    const size_t limit = train::memory_limit(target.config, plan.budget);
+    const train::TrainingProgram compiled =
+        plan_choice(target, graph, plan, limit, stage * grid.replicas);
+    const std::vector<int>& begins = compiled.stage.begins;
+    const auto index = static_cast<size_t>(stage);
+    const size_t end =
+        index < begins.size() ? static_cast<size_t>(begins[index]) : graph.nodes.size();
+    const model::Program& program = *compiled.program;
+    using model::Port;
+    row(stage, graph.nodes[end - 1].name,
+        bytes_text(compiled.memory.of(train::RankMemory::Cause::kParameters)),
+        flops_text(program.forward_flops() + program.backward_flops()),
+        bytes_text(compiled.memory.total()), bytes_text(program.port_bytes(Port::kStageOutput)),
+        bytes_text(program.port_bytes(Port::kStageInputGradient)));
+  }
+}
+
 void print_recomputation(const model::Graph& graph, const RankPlan& plan) {
   const std::string text = train::recomputation_text(*plan.program);
   if (text.empty()) return;
+  if (const size_t bytes = plan.memory.total(); bytes > kMaxMeasuredBytes) {
+    fmt::print("\n{}; their time was not measured, which would take {} of memory\n", text,
+               bytes_text(bytes));
+    return;
+  }
   try {
     const double seconds = measure_recomputation(plan, graph);
     fmt::print("\n{}: {:.3g} ms per pass, measured\n", text, 1e3 * seconds);
@@ -105,14 +148,22 @@ void print_plan(const InspectOptions& options, const Target& target, const model
   fmt::print("{}: input {}, {}, {} samples per rank in {} pass{} of {}\n\n",
              train::model_name(target.config.run), samples.input.to_string(), target_text(samples),
              batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
-  print_layers(*plan->program);
+  const bool has_stages = target.config.run.parallel().stages() > 1;
+  model::Parameters all;
+  const auto whole =
+      has_stages ? model::Program::compile(
+                       graph, *plan->backend,
+                       {.batch = batch.micro, .dtype = train::compute_dtype(target.config)}, all)
+                 : nullptr;
+  print_layers(has_stages ? *whole : *plan->program);
   print_memory(target, *plan);
   print_choices(target, graph, *plan);
+  print_stages(target, graph, *plan);
   // Only a warning, because the network may be meant for another machine.
   const std::string problem = memory_problem(target.config, *plan);
-  if (problem.empty()) {
+  if (problem.empty() && !has_stages) {
     print_recomputation(graph, *plan);
-  } else {
+  } else if (!problem.empty()) {
     fmt::print(stderr, "warning: {}\n", problem);
   }
   if (options.listing) fmt::print("\n{}", plan->program->listing());

@@ -140,11 +140,16 @@ double measure_recomputation(const RankPlan& plan, const model::Graph& graph) {
 }
 
 train::TrainingProgram plan_choice(const Target& target, const model::Graph& graph,
-                                   const RankPlan& plan, size_t limit) {
+                                   const RankPlan& plan, size_t limit, int rank) {
   model::Parameters parameters;
-  return train::compile_training(
-      {target.config, graph, *plan.backend, plan.ranks, limit, plan.batches}, plan.batch.passes,
-      parameters);
+  return train::compile_training({.config = target.config,
+                                  .graph = graph,
+                                  .backend = *plan.backend,
+                                  .ranks = plan.ranks,
+                                  .limit = limit,
+                                  .batches = plan.batches,
+                                  .rank = rank},
+                                 plan.batch.passes, parameters);
 }
 
 std::string memory_problem(const train::Config& config, const RankPlan& plan) {

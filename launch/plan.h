@@ -29,16 +29,17 @@ std::string target_text(const data::SampleSpec& samples);
 
 std::string bytes_text(size_t bytes);  // "1.50 GiB"
 
-// Returns the plan, which is the same for each of the `ranks` ranks, of which `local_ranks` share
+// Returns the plan of rank 0, which is that of all `ranks` ranks with its pipeline stage, of which `local_ranks` share
 // this machine's memory. `graph` must outlive the plan. Throws ConfigError if this machine lacks the
 // device or the precision, or memory for the parameters alone.
 std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& graph, int ranks,
                                     int local_ranks);
 
 // Compiles the run, whose settings may differ from those of the plan, with the plan's batches and a
-// memory limit; see compile_training. Limit 0: without recomputation; 1: with all that saves memory.
+// memory limit, for a rank; see compile_training. Limit 0: without recomputation; 1: with all that
+// saves memory.
 train::TrainingProgram plan_choice(const Target& target, const model::Graph& graph,
-                                   const RankPlan& plan, size_t limit);
+                                   const RankPlan& plan, size_t limit, int rank = 0);
 
 // Returns the seconds that operations take which run again in the backward pass of a micro-batch.
 // Runs a few micro-batches of zeros, in the memory that the plan needs for them.

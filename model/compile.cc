@@ -1,12 +1,14 @@
 #include "model/compile.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <span>
 #include <tuple>
 
 #include "model/activations.h"
 #include "model/recompute.h"
+#include "model/stages.h"
 #include "ops/step_state.h"
 
 namespace trireme::model {
@@ -96,6 +98,67 @@ void adopt_specs(const CompiledNetwork& network, Parameters& parameters) {
   }
 }
 
+// Moves what other stages have back to what this stage has, in the order of the whole network.
+template <class Named>
+void join(std::vector<Named>& own, std::vector<Named>& of_other_stages) {
+  std::ranges::move(of_other_stages, std::back_inserter(own));
+  of_other_stages.clear();
+  std::ranges::stable_sort(own, {}, &Named::index);
+}
+
+// Keeps those that values of this home refer to, and moves the others to `of_other_stages`.
+template <class Named>
+void separate(std::vector<Named>& own, std::vector<Named>& of_other_stages, Home home,
+              Home other_home, std::vector<Value>& values) {
+  std::vector<int> new_index(own.size(), -1);
+  const auto refers = [&](const Value& value) {
+    return value.home == home || value.home == other_home;
+  };
+  for (const Value& value : values) {
+    if (refers(value)) new_index[static_cast<size_t>(value.index)] = 0;
+  }
+  std::vector<Named> used;
+  for (size_t i = 0; i < own.size(); ++i) {
+    if (new_index[i] == 0) new_index[i] = static_cast<int>(used.size());
+    (new_index[i] >= 0 ? used : of_other_stages).push_back(std::move(own[i]));
+  }
+  own = std::move(used);
+  for (Value& value : values) {
+    if (refers(value)) value.index = new_index[static_cast<size_t>(value.index)];
+  }
+}
+
+// Sets Parameter::stages.
+void find_stages(const CompiledNetwork& network, const Stage& stage, Parameters& parameters) {
+  for (const Instruction& instruction : network.instructions) {
+    const int index = stage_of(instruction.node, stage.begins);
+    for (const ValueId arg : instruction.args) {
+      if (arg == kNoValue) continue;
+      const Value& value = network.values[static_cast<size_t>(arg)];
+      if (value.home != Home::kParameter && value.home != Home::kGradient) continue;
+      std::vector<int>& stages = parameters.all[static_cast<size_t>(value.index)].stages;
+      const auto place = std::ranges::lower_bound(stages, index);
+      if (place == stages.end() || *place != index) stages.insert(place, index);
+    }
+  }
+}
+
+// Reduces the network and its parameters to one stage.
+void reduce_to_stage(CompiledNetwork& network, const Stage& stage, ops::Backend& backend,
+                     Parameters& parameters) {
+  if (parameters.elements == 0) find_stages(network, stage, parameters);
+  InstructionList list{std::move(network.instructions), network.forward_instructions,
+                       std::move(network.values)};
+  network.stage_port_bytes = keep_stage(list, stage, backend);
+  network.instructions = std::move(list.instructions);
+  network.forward_instructions = list.forward;
+  network.values = std::move(list.values);
+  separate(parameters.all, parameters.of_other_stages, Home::kParameter, Home::kGradient,
+           network.values);
+  separate(parameters.running_stats, parameters.running_stats_of_other_stages, Home::kRunningStat,
+           Home::kRunningStat, network.values);
+}
+
 // Returns the parameters in the order of the arrays: that in which their gradients become final, so
 // that a gradient bucket is a contiguous range. Frozen parameters come last. If buckets are divided
 // among ranks, parameters that the network reads in full precision follow the others, so that a
@@ -138,7 +201,6 @@ std::vector<int64_t> choose_bucket_ends(const CompileOptions& options, const Par
 // Places the parameters in the arrays and sets Parameters::bucket_ends.
 void place_parameters(const CompiledNetwork& network, const CompileOptions& options,
                       Parameters& parameters) {
-  adopt_specs(network, parameters);
   if (parameters.elements > 0) return;
   const std::vector<size_t> order =
       order_of(parameters, last_writes(network, parameters), options.bucket_multiple > 1);
@@ -315,6 +377,8 @@ void copy_metadata(CompiledNetwork& network, const Graph& graph, const Parameter
 CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
                                 const CompileOptions& options, Parameters& parameters) {
   if (parameters.elements == 0) parameters.dtype = options.dtype;
+  join(parameters.all, parameters.of_other_stages);
+  join(parameters.running_stats, parameters.running_stats_of_other_stages);
   std::unique_ptr<Emitter> emitter = emit_network(graph, backend, options, parameters);
   // In low precision, the forward pass has chosen layouts for the 16-bit parameters, but the f32
   // gradients share these layouts, and reordering gradients to them may be slow (on the CPU, pairs
@@ -329,6 +393,8 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
   network.forward_instructions = remove_dead(network.instructions, network.values,
                                              static_cast<size_t>(emitter->forward_instructions()));
   network.cache_bytes = emitter->cache_bytes();
+  adopt_specs(network, parameters);
+  if (!options.stage.is_whole()) reduce_to_stage(network, options.stage, backend, parameters);
   place_parameters(network, options, parameters);
   if (options.transient_gradients) place_transient_gradients(network, parameters);
   if (options.activation_limit > 0) {

@@ -57,6 +57,7 @@ struct CompiledNetwork {
   size_t bucket_bytes = 0;
   size_t activation_bytes = 0;
   size_t cache_bytes = 0;
+  std::array<size_t, kPorts> stage_port_bytes{};  // see Program::port_bytes
   std::vector<CompiledNode> nodes;
   std::vector<int64_t> parameter_begins;
   std::vector<int64_t> running_stat_begins;

@@ -12,6 +12,15 @@
 
 namespace trireme::model {
 
+// A pipeline stage (stages.h): consecutive nodes of the graph.
+struct Stage {
+  std::vector<int> begins;  // the first node of each stage but the first, ascending
+  int index = 0;            // of this stage
+
+  bool is_whole() const { return begins.empty(); }
+  int count() const { return static_cast<int>(begins.size()) + 1; }
+};
+
 struct CompileOptions {
   int64_t batch = 1;          // rows of a micro-batch
   bool training = true;       // false: only forward, with running statistics
@@ -39,6 +48,8 @@ struct CompileOptions {
   // first operation that writes one until the gradients of the next bucket are final. The gradient
   // array then holds only the metrics.
   bool transient_gradients = false;
+  // Compiles one stage of the network, which exchanges values with others through ports.
+  Stage stage = {};
   // Used by layers that communicate (sync batch norm); null if there is only one rank.
   Collective* collective = nullptr;
 };

@@ -145,7 +145,7 @@ std::string Context::describe(size_t instruction, const Value& value) const {
       if (value.index == static_cast<int>(Port::kTarget)) return "a target";
       if (value.index == static_cast<int>(Port::kOutput)) return "the output";
       if (value.index == static_cast<int>(Port::kCache)) return "the key-value cache";
-      break;
+      break;  // between stages, like activations
     case Home::kActivations:
       break;
   }
@@ -180,20 +180,31 @@ std::string Context::not_finite(size_t instruction, bool written, Device& device
   return {};
 }
 
-std::optional<Context::NotFinite> Context::first_not_finite(
-    Device& device, Stream& stream, const std::function<void(int64_t)>& final_end) const {
+std::optional<Context::NotFinite> Context::check(
+    size_t begin, size_t end, Device& device, Stream& stream,
+    const std::function<void(int64_t)>* final_end) const {
   std::optional<NotFinite> found;
-  for (size_t i = 0; i < network_->operations.size(); ++i) {
+  for (size_t i = begin; i < end; ++i) {
     const auto look = [&](bool written) {
       if (found) return;
       std::string what = not_finite(i, written, device, stream);
       if (!what.empty()) found = {static_cast<int>(i), std::move(what)};
     };
     look(/*written=*/false);
-    run(stream, i, i + 1, final_end ? &final_end : nullptr);
+    run(stream, i, i + 1, final_end);
     look(/*written=*/true);
   }
   return found;
+}
+
+std::optional<Context::NotFinite> Context::check_forward(Device& device, Stream& stream) const {
+  return check(0, network_->forward_instructions, device, stream, nullptr);
+}
+
+std::optional<Context::NotFinite> Context::check_backward(
+    Device& device, Stream& stream, const std::function<void(int64_t)>& final_end) const {
+  return check(network_->forward_instructions, network_->operations.size(), device, stream,
+               final_end ? &final_end : nullptr);
 }
 
 }  // namespace trireme::model

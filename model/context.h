@@ -64,16 +64,19 @@ class Context {
     int instruction = 0;
     std::string what;  // "output of layer 'conv2' is not finite (nan)"
   };
-  // Runs forward and backward, checks the inputs and outputs of each instruction on the host, and
-  // returns the first NaN or infinity. A slow diagnostic. Runs the remaining instructions even
-  // after it has found one, since other ranks may wait in the collectives of their layers.
-  std::optional<NotFinite> first_not_finite(Device& device, Stream& stream,
-                                            const std::function<void(int64_t)>& final_end) const;
+  // Run a pass, check the inputs and outputs of each instruction on the host, and return the first
+  // NaN or infinity. A slow diagnostic. Run the remaining instructions even after one has been found,
+  // since other ranks may wait in the collectives of their layers.
+  std::optional<NotFinite> check_forward(Device& device, Stream& stream) const;
+  std::optional<NotFinite> check_backward(Device& device, Stream& stream,
+                                          const std::function<void(int64_t)>& final_end) const;
 
  private:
   void* address(const Value& value, const ModelArrays& arrays) const;
   void run(Stream& stream, size_t begin, size_t end, const std::function<void(int64_t)>* final_end,
            const std::function<void(int64_t)>* reads_from = nullptr) const;
+  std::optional<NotFinite> check(size_t begin, size_t end, Device& device, Stream& stream,
+                                 const std::function<void(int64_t)>* final_end) const;
   std::string describe(size_t instruction, const Value& value) const;
   std::string not_finite(size_t instruction, bool written, Device& device, Stream& stream) const;
 

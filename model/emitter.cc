@@ -69,7 +69,8 @@ void Emitter::declare_parameters() {
              .dtype = declared.full_precision ? parameters_.array_dtype() : parameters_.dtype,
              .init = declared.init,
              .decays = declared.decays,
-             .frozen = declared.frozen});
+             .frozen = declared.frozen,
+             .index = index});
       }
       nodes_[n].parameters.push_back(index);
     }
@@ -82,7 +83,8 @@ void Emitter::declare_parameters() {
             {.name = name,
              .spec = {gradient_dtype(), declared.shape, Layout::row_major()},
              .initial = declared.initial,
-             .frozen = !node.signature.trained()});
+             .frozen = !node.signature.trained(),
+             .index = index});
       }
       nodes_[n].running_stats.push_back(index);
     }

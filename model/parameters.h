@@ -32,8 +32,12 @@ struct Parameter {
   Initializer init;
   bool decays = true;   // whether weight decay applies; false for biases and norms
   bool frozen = false;  // not trained (ModelConfig::freeze), so only in the array of parameters
-  int64_t begin = 0;    // first element in the arrays
-  int64_t end = 0;      // one past the last element, including the padding of blocked layouts
+  int index = 0;        // among the parameters of the whole network
+  // The pipeline stages that have it, ascending; empty without a pipeline. Several have a parameter
+  // that layers share.
+  std::vector<int> stages = {};
+  int64_t begin = 0;  // first element in the arrays
+  int64_t end = 0;    // one past the last element, including the padding of blocked layouts
 
   // Returns its address in an array of Parameters::array_dtype().
   void* at(void* array) const {
@@ -48,6 +52,7 @@ struct RunningStatistic {
   TensorSpec spec;
   float initial = 0;
   bool frozen = false;  // belongs to a frozen layer, so it is read and never updated
+  int index = 0;        // among the statistics of the whole network
   int64_t begin = 0;    // first element in the array of running statistics
 
   void* at(void* array) const {
@@ -64,12 +69,15 @@ struct Parameters {
   // The gradient array starts with kMetricCount slots for metrics. Parameters follow in the order
   // in which their gradients become final, frozen ones last.
   std::vector<Parameter> all;
+  // What other pipeline stages have of the network. It has layouts, but no place in the arrays.
+  std::vector<Parameter> of_other_stages;
   int64_t trained_elements = 0;  // size of gradients and optimizer state, including metrics
   // The ends of the gradient buckets. Each bucket is a range of the gradient array, and begins where
   // the one before ends. The last end is trained_elements.
   std::vector<int64_t> bucket_ends;
   int64_t elements = 0;  // size of the array of parameters, including frozen ones
   std::vector<RunningStatistic> running_stats;
+  std::vector<RunningStatistic> running_stats_of_other_stages;
   int64_t updated_stat_elements = 0;  // elements that training updates; frozen ones follow
   int64_t running_stat_elements = 0;  // size of the array of running statistics
   int64_t count() const;              // values in all parameters, without padding

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/compile.h"
+#include "model/stages.h"
 
 namespace trireme::model {
 namespace {
@@ -50,6 +51,15 @@ size_t Program::activation_bytes() const { return network_->activation_bytes; }
 size_t Program::bucket_bytes() const { return network_->bucket_bytes; }
 
 const std::vector<size_t>& Program::bucket_offsets() const { return network_->bucket_offsets; }
+
+size_t Program::port_bytes(Port port) const {
+  return network_->stage_port_bytes[static_cast<size_t>(port)];
+}
+
+std::vector<Cut> Program::cuts() const {
+  return possible_cuts({network_->instructions, network_->forward_instructions, network_->values},
+                       network_->nodes.size());
+}
 
 size_t Program::cache_bytes() const { return network_->cache_bytes; }
 
@@ -101,8 +111,16 @@ std::vector<InstructionReport> Program::instructions() const {
 std::string Program::listing() const {
   constexpr const char* kHomes[] = {"activations", "port",    "parameter",
                                     "gradient",    "running", "metrics"};
-  constexpr const char* kPortNames[kPorts] = {"input",  "target", "state",
-                                              "output", "starts", "cache"};
+  constexpr const char* kPortNames[kPorts] = {"input",
+                                              "target",
+                                              "state",
+                                              "output",
+                                              "starts",
+                                              "cache",
+                                              "stage input",
+                                              "stage output",
+                                              "gradient of stage output",
+                                              "gradient of stage input"};
   std::string text;
   for (size_t i = 0; i < network_->instructions.size(); ++i) {
     const Instruction& instruction = network_->instructions[i];

@@ -24,8 +24,13 @@ enum class Port : uint8_t {
   // With CompileOptions::part:
   kStarts,  // i32 [batch]: the position of the first token that is read of each sequence
   kCache,   // Program::cache_bytes() bytes, the same for all programs of a network and a batch
+  // With CompileOptions::stage, Program::port_bytes() bytes each, in use like the activations:
+  kStageInput,           // activations from the previous stage
+  kStageOutput,          // activations for the next stage
+  kStageOutputGradient,  // gradients from the next stage
+  kStageInputGradient,   // gradients for the previous stage
 };
-inline constexpr size_t kPorts = 6;
+inline constexpr size_t kPorts = 10;
 
 struct LayerReport {
   std::string name;
@@ -47,6 +52,13 @@ struct InstructionReport {
   double bytes = 0;            // see Program::traffic_bytes
 };
 
+// A place where a network can be cut into pipeline stages.
+struct Cut {
+  int node = 0;              // the first node of the later stage
+  size_t forward_bytes = 0;  // activations that cross the cut, for one micro-batch
+  size_t backward_bytes = 0;
+};
+
 struct CompiledNetwork;
 
 class Program {
@@ -61,6 +73,10 @@ class Program {
 
   size_t activation_bytes() const;
   size_t cache_bytes() const;  // of Port::kCache
+  // Returns the bytes that a stage exchanges with an adjacent one through the port.
+  size_t port_bytes(Port port) const;
+  // Returns the places where a whole network can be cut, in the order of the nodes.
+  std::vector<Cut> cuts() const;
   // With CompileOptions::transient_gradients: the size of ModelArrays::buckets, and where each bucket
   // is in it. The memory of a bucket is reused once all gradients of the next bucket are final.
   size_t bucket_bytes() const;

@@ -16,10 +16,6 @@ using Home = Value::Home;
 constexpr int kNoInstruction = -1;
 constexpr size_t kSteps = 32;
 
-// The floating-point operations that a device computes in about the time in which it reads or
-// writes a byte. Only decides which operations are cheaper to repeat.
-double flops_per_byte(DeviceKind kind) { return kind == DeviceKind::kCpu ? 10 : 100; }
-
 // Returns the time of an instruction, in units of the time of a byte.
 double cost_of(const Instruction& instruction, double flops_per_byte) {
   double bytes = 0;
@@ -385,6 +381,8 @@ class Recomputation {
 };
 
 }  // namespace
+
+double flops_per_byte(DeviceKind kind) { return kind == DeviceKind::kCpu ? 10 : 100; }
 
 void recompute(std::vector<Instruction>& instructions, size_t forward, std::vector<Value>& values,
                ops::Backend& backend, size_t limit) {

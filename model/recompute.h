@@ -10,6 +10,10 @@
 
 namespace trireme::model {
 
+// Returns the floating-point operations that a device computes in about the time in which it reads
+// or writes a byte. Only decides which operations are cheaper than others.
+double flops_per_byte(DeviceKind kind);
+
 // Inserts copies of instructions of the forward pass (the first `forward`) into the backward pass,
 // each in front of the first instruction that reads its outputs, until the activations fit into
 // `limit` bytes, or until no copy saves memory. Chooses the instructions whose time per byte is

@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -162,8 +165,11 @@ class MpiCommunicator final : public Communicator {
             CallTag tag) override {
     run(stream, {"MPI_Send", count, dtype}, tag, [this, data, to](int64_t all, DType type) {
       in_parts(all, [&](int64_t first, int n) {
-        check(MPI_Send(at(data, first, type), n, type_of(type), to, 0, all_.get()),
-              with_peer("MPI_Send", n, type, "to rank", to));
+        const Call call = with_peer("MPI_Send", n, type, "to rank", to);
+        MPI_Request request = MPI_REQUEST_NULL;
+        check(MPI_Isend(at(data, first, type), n, type_of(type), to, 0, all_.get(), &request),
+              call);
+        complete(request, call);
       });
     });
   }
@@ -173,9 +179,10 @@ class MpiCommunicator final : public Communicator {
     run(stream, {"MPI_Recv", count, dtype}, tag, [this, data, from](int64_t all, DType type) {
       in_parts(all, [&](int64_t first, int n) {
         const Call call = with_peer("MPI_Recv", n, type, "from rank", from);
-        MPI_Status status;
-        check(MPI_Recv(at(data, first, type), n, type_of(type), from, 0, all_.get(), &status),
+        MPI_Request request = MPI_REQUEST_NULL;
+        check(MPI_Irecv(at(data, first, type), n, type_of(type), from, 0, all_.get(), &request),
               call);
+        MPI_Status status = complete(request, call);
         int received = 0;
         check(MPI_Get_count(&status, type_of(type), &received), call);
         if (received != n) {
@@ -209,6 +216,8 @@ class MpiCommunicator final : public Communicator {
         std::move(all), std::move(host), ledger_,
         subgroup(placement_.group, ++splits_, std::move(members)));
   }
+
+  void cancel() noexcept override { cancelled_ = true; }
 
   [[noreturn]] void abort(int exit_code) noexcept override {
     MPI_Abort(MPI_COMM_WORLD, exit_code);
@@ -279,6 +288,25 @@ class MpiCommunicator final : public Communicator {
         }));
   }
 
+  // Waits until a transfer is complete. Sleeps between checks: the peer may still compute for long, and
+  // MPI's own waiting takes a core.
+  MPI_Status complete(MPI_Request request, const Call& call) const {
+    constexpr auto kMaxSleep = std::chrono::microseconds(200);
+    auto sleep = std::chrono::microseconds(0);
+    for (;;) {
+      int done = 0;
+      MPI_Status status;
+      check(MPI_Test(&request, &done, &status), call);
+      if (done) return status;
+      if (cancelled_) {
+        MPI_Request_free(&request);
+        throw CommError(describe(call) + " was cancelled, since this rank has failed");
+      }
+      std::this_thread::sleep_for(sleep);
+      sleep = std::min(sleep * 3 / 2 + std::chrono::microseconds(2), kMaxSleep);
+    }
+  }
+
   // Returns the call for messages, in which the peer is a rank of the world.
   Call with_peer(const char* name, int64_t count, DType dtype, const char* role, int peer) const {
     return {name, count, dtype, role, placement_.group.world_rank(peer)};
@@ -296,6 +324,7 @@ class MpiCommunicator final : public Communicator {
   std::vector<std::unique_ptr<Allocation>> allocations_;
   uint64_t allocated_ = 0;
   uint64_t splits_ = 0;
+  std::atomic<bool> cancelled_ = false;
 };
 
 }  // namespace

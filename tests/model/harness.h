@@ -237,8 +237,10 @@ class TestNetwork {
   std::optional<Context::NotFinite> first_not_finite(const TestBatch& batch) {
     fill_with_nan(/*clear_gradients=*/false);
     bind(batch);
-    return context_->first_not_finite(*device_, *stream_,
-                                      [this](int64_t end) { watermarks.push_back(end); });
+    const auto forward = context_->check_forward(*device_, *stream_);
+    const auto backward = context_->check_backward(
+        *device_, *stream_, [this](int64_t end) { watermarks.push_back(end); });
+    return forward ? forward : backward;
   }
 
   // Another micro-batch in flight, bound to its own inputs, targets and activations.

@@ -118,7 +118,7 @@ TEST_P(ZeroTest, StateIsSharded) {
     const size_t gradients = shard == kZero2 ? whole.gradients / ranks : whole.gradients;
     EXPECT_NEAR(static_cast<double>(memory.gradients - buckets), static_cast<double>(gradients),
                 static_cast<double>(padding));
-    EXPECT_TRUE(zero.step().state().has_shards());
+    EXPECT_TRUE(zero.step().state().is_distributed());
   }
 }
 

@@ -103,8 +103,8 @@ FoundCheckpoint find_for_inference(const std::filesystem::path& path, const Warn
 // Prints "warning: ..." to stderr, for commands without a log.
 void warn_on_stderr(const std::string& text);
 
-// Loads parameters and running statistics. Throws ConfigError if the checkpoint belongs to a
-// different network.
+// Loads parameters and running statistics; distributed tensors are only checked. Throws ConfigError
+// if the checkpoint belongs to a different network.
 void load_model(const FoundCheckpoint& checkpoint, const StateArrays& state);
 // Returns the network's parameters, or their averages if the checkpoint has them, and its running
 // statistics. Throws like load_model.
@@ -113,11 +113,13 @@ model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph&
 void use_averages(const FoundCheckpoint& checkpoint, model::Weights& weights);
 // Loads the optimizer's state and the averages of the parameters. Arrays that the checkpoint does
 // not have are not changed: the velocity if SGD had no momentum, and the averages if optimizer.ema
-// was not set. Sharded arrays are only checked; returns whether the checkpoint
-// has values for them, which load_sharded() loads. Throws ConfigError if the checkpoint belongs to a
-// different network or optimizer.
-bool load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state);
-// Loads the sharded arrays on rank 0; the other ranks must call StateArrays::receive_shards().
-void load_sharded(const FoundCheckpoint& checkpoint, const StateArrays& state);
+// was not set. Distributed tensors are only checked. Throws ConfigError if the checkpoint belongs to
+// a different network or optimizer.
+void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state);
+// Returns the names of the distributed tensors for which the checkpoint has values, and a function
+// that reads one. For StateArrays::put_parts().
+std::vector<std::string> distributed_tensors(const FoundCheckpoint& checkpoint,
+                                             const StateArrays& state);
+StateArrays::Read reader_of(const FoundCheckpoint& checkpoint, const StateArrays& state);
 
 }  // namespace trireme::train

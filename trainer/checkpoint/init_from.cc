@@ -299,7 +299,9 @@ void load_initial_values(const InitialValues& initial, const StateArrays& state)
   for (const auto& array : state.model()) {
     for (const auto& tensor : array.tensors) {
       const auto found = initial.weights.find(tensor.name);
-      if (found != initial.weights.end()) state.put(tensor, found->second.values);
+      if (found != initial.weights.end() && !array.is_distributed()) {
+        state.put(tensor, found->second.values);
+      }
     }
   }
 }

@@ -1,7 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <memory>
+#include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/error.h"
@@ -12,17 +16,21 @@
 namespace trireme::train {
 namespace {
 
-// Reads the tensors of the arrays and returns their number.
+// Reads the tensors of the arrays, or checks them if they are distributed. Returns their number.
 size_t read_tensors(const SafetensorsReader& reader, const StateArrays& state,
                     std::span<const StateArrays::Array> arrays) {
   std::vector<float> values;
   size_t count = 0;
   for (const auto& array : arrays) {
     for (const auto& tensor : array.tensors) {
+      ++count;
+      if (array.is_distributed()) {
+        reader.require(tensor.name, tensor.spec.shape);
+        continue;
+      }
       values.resize(static_cast<size_t>(tensor.spec.shape.elements()));
       reader.read(tensor.name, tensor.spec.shape, values);
       state.put(tensor, values);
-      ++count;
     }
   }
   return count;
@@ -108,30 +116,43 @@ void use_averages(const FoundCheckpoint& checkpoint, model::Weights& weights) {
   }
 }
 
-bool load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state) {
-  bool loads_sharded = false;
+void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state) {
   with_config_errors(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
     for (const StateArrays::Array& array : state.optimizer()) {
-      if (!has_such(reader, array)) continue;
-      if (!array.sharded) {
-        read_tensors(reader, state, {&array, 1});
-        continue;
-      }
-      for (const StateArrays::Tensor& tensor : array.tensors) {
-        reader.require(tensor.name, tensor.spec.shape);
-      }
-      loads_sharded = true;
+      if (has_such(reader, array)) read_tensors(reader, state, {&array, 1});
     }
   });
-  return loads_sharded;
 }
 
-void load_sharded(const FoundCheckpoint& checkpoint, const StateArrays& state) {
+std::vector<std::string> distributed_tensors(const FoundCheckpoint& checkpoint,
+                                             const StateArrays& state) {
+  std::vector<std::string> names = StateArrays::distributed_names(state.model());
   const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
   for (const StateArrays::Array& array : state.optimizer()) {
-    if (array.sharded) read_tensors(reader, state, {&array, 1});
+    if (has_such(reader, array))
+      std::ranges::move(StateArrays::distributed_names({&array, 1}), std::back_inserter(names));
   }
+  return names;
+}
+
+StateArrays::Read reader_of(const FoundCheckpoint& checkpoint, const StateArrays& state) {
+  struct Files {
+    Files(const std::filesystem::path& folder, const std::vector<std::string>& names)
+        : model(folder / kModelFile),
+          optimizer(folder / kOptimizerFile),
+          in_model(names.begin(), names.end()) {}
+    SafetensorsReader model, optimizer;
+    std::set<std::string> in_model;
+  };
+  const auto files =
+      std::make_shared<const Files>(checkpoint.path, StateArrays::distributed_names(state.model()));
+  return [files](const StateArrays::Tensor& tensor) {
+    std::vector<float> values(static_cast<size_t>(tensor.spec.shape.elements()));
+    const bool model = files->in_model.contains(tensor.name);
+    (model ? files->model : files->optimizer).read(tensor.name, tensor.spec.shape, values);
+    return values;
+  };
 }
 
 }  // namespace trireme::train

@@ -16,7 +16,7 @@ class Snapshot {
   explicit Snapshot(StateArrays arrays);
 
   // Replaces the contents with a copy of the current tensors, in canonical form. If tensors are
-  // sharded, the others must call StateArrays::send_shards().
+  // distributed, the other ranks must call StateArrays::send_parts().
   void take();
   std::span<const std::byte> model() const;
   std::span<const std::byte> optimizer() const;

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int64_t kMaxBatch = int64_t{1} << 48;  // so that sums with it do not overflow
 constexpr int kMaxThreads = 4096;
+constexpr int kMaxStages = 1024;
 constexpr double kMaxSeconds = 1e9;  // fits into 64 bits in nanoseconds
 
 using google::protobuf::FieldDescriptor;
@@ -39,6 +40,7 @@ class Validator {
     model_and_data();
     batch();
     train();
+    parallel();
     optimizer();
     schedule();
     checkpoint();
@@ -176,6 +178,20 @@ class Validator {
     one_of("train.device", train.device(), {"auto", "cpu", "cuda"});
     one_of("train.transport", train.transport(), {"auto", "nccl", "mpi"});
     if (train.has_early_stopping()) early_stopping(train.early_stopping());
+  }
+
+  void parallel() const {
+    const ParallelConfig& parallel = run_.parallel();
+    at_least("parallel.stages", parallel.stages(), 1);
+    at_most("parallel.stages", parallel.stages(), kMaxStages);
+    if (!parallel.cut_after().empty() && parallel.cut_after_size() != parallel.stages() - 1) {
+      fail("parallel.cut_after",
+           fmt::format("names {} layers, but parallel.stages: {} requires {}",
+                       parallel.cut_after_size(), parallel.stages(), parallel.stages() - 1));
+    }
+    if (parallel.stages() > 1 && parallel.shard() == ParallelConfig::GRADIENTS) {
+      fail("parallel.shard", "GRADIENTS cannot be combined with parallel.stages; use OPTIMIZER");
+    }
   }
 
   void early_stopping(const EarlyStoppingConfig& stopping) const {

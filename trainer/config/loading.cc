@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "comm/ledger.h"
+#include "trainer/config/grid.h"
 
 namespace trireme::train {
 namespace {
@@ -36,8 +37,9 @@ data::LoaderOptions loader_options(const Config& config, comm::Communicator& com
                                    const data::Dataset& dataset, int spare_cores) {
   data::LoaderOptions options;
   options.seed = config.run.seed();
-  options.rank = communicator.rank();
-  options.ranks = communicator.size();
+  const Grid grid = grid_of(config.run, communicator.rank(), communicator.size());
+  options.rank = grid.replica;
+  options.ranks = grid.replicas;
   options.threads = loader_threads(config, dataset.in_memory(), spare_cores);
   options.depth = batches_in_memory(config, options.threads);
   options.max_bad_records = data::bad_record_limit(config.run.data());

@@ -12,10 +12,13 @@
 
 namespace trireme::train {
 
-CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicator& communicator,
-                                         const std::string& path,
+CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
+                                         comm::Communicator& communicator, const std::string& path,
                                          const std::optional<SampleInfo>& trained_on,
                                          bool with_details, const data::TableColumns& columns) {
+  Config config = trained_with;
+  config.run.mutable_parallel()->set_stages(1);  // each rank computes all of the network
+  config.run.mutable_parallel()->clear_cut_after();
   const auto device = create_device(config, communicator);
   const auto backend = create_backend(config, *device);
   const int spare = spare_cores(config, communicator, *device);

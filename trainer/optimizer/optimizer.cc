@@ -87,6 +87,15 @@ void restrict_to(const std::vector<ArrayPart>& parts, const model::Parameters& p
   }
 }
 
+// Returns the parameters without those that an earlier pipeline stage has, too: each is counted once
+// in sums over stages.
+model::Parameters own_parameters(model::Parameters parameters, int stage) {
+  std::erase_if(parameters.all, [&](const model::Parameter& parameter) {
+    return !parameter.stages.empty() && parameter.stages.front() != stage;
+  });
+  return parameters;
+}
+
 // Returns the ranges in the gradient array.
 std::vector<ops::UpdateRange> gradient_ranges(std::vector<ops::UpdateRange> ranges) {
   for (ops::UpdateRange& range : ranges) {
@@ -128,7 +137,7 @@ std::vector<std::string> optimizer_state_names(const OptimizerConfig& config) {
 }
 
 Optimizer::Optimizer(const RunConfig& config, const model::Parameters& parameters,
-                     ops::Backend& backend, Shard shard, Collective* ranks)
+                     ops::Backend& backend, Shard shard, ModelRanks ranks)
     : device_(backend.device()), ranks_(ranks) {
   const TensorSpec gradients = array_spec(DType::kF32, gradient_elements(parameters, shard));
   const TensorSpec sum = array_spec(DType::kF64, 1);
@@ -142,7 +151,8 @@ Optimizer::Optimizer(const RunConfig& config, const model::Parameters& parameter
   adjust_plan_ = backend.plan(adjust, std::array{sum, scale});
   loss_scale_ = device_.allocate(scale.bytes());
   const ops::SumOfSquares squares{
-      .ranges = gradient_ranges(update_ranges(parameters, config.optimizer(), shard)),
+      .ranges = gradient_ranges(
+          update_ranges(own_parameters(parameters, ranks.stage), config.optimizer(), shard)),
       .checked_ranges = {{.begin = ops::kMetricLoss, .end = ops::kMetricLoss + 1}}};
   squares_plan_ = backend.plan(squares, std::array{gradients, sum});
   squares_ = device_.allocate(sum.bytes());
@@ -211,13 +221,14 @@ void Optimizer::encode(Stream& stream, const model::ModelArrays& model, void* av
   void* const metrics = gradients;  // they precede the gradients
   const std::array<void*, ops::SumOfSquares::kArgs> squares_args{gradients, squares};
   squares_plan_->encode(stream, squares_args, scratch_.data());
-  sum_over_ranks(squares_, stream);
+  sum_over(ranks_.shards, squares_, stream);
+  sum_over(ranks_.stages, squares_, stream);
   void* const ratios = trust_ratios_.data();
   if (ratios_plan_) {
     void* const sums = tensor_squares_.data();
     encode_with_slots(*tensor_squares_plan_, stream,
                       {values, gradients, squares, scale, metrics, state, sums});
-    sum_over_ranks(tensor_squares_, stream);
+    sum_over(ranks_.shards, tensor_squares_, stream);
     const std::array<void*, ops::TrustRatios::kArgs> args{sums, state, ratios};
     ratios_plan_->encode(stream, args, scratch_.data());
   }
@@ -228,10 +239,10 @@ void Optimizer::encode(Stream& stream, const model::ModelArrays& model, void* av
   adjust_plan_->encode(stream, adjust_args, scratch_.data());
 }
 
-void Optimizer::sum_over_ranks(const Buffer& values, Stream& stream) const {
-  if (!ranks_) return;
+void Optimizer::sum_over(Collective* ranks, const Buffer& values, Stream& stream) {
+  if (!ranks) return;
   const auto count = static_cast<int64_t>(values.bytes() / sizeof(double));
-  ranks_->all_reduce_sum(values.data(), count, DType::kF64, stream);
+  ranks->all_reduce_sum(values.data(), count, DType::kF64, stream);
 }
 
 void Optimizer::encode_with_slots(const ops::OpPlan& plan, Stream& stream,

@@ -28,12 +28,18 @@ std::vector<std::string> optimizer_state_names(const OptimizerConfig& config);
 // Returns whether a moving average of the parameters is computed (optimizer.ema).
 inline bool uses_ema(const OptimizerConfig& config) { return config.ema().decay() > 0; }
 
+// The ranks that have other parts of the model; null if there are none.
+struct ModelRanks {
+  Collective* shards = nullptr;  // have the other shards
+  Collective* stages = nullptr;  // have the other pipeline stages
+  int stage = 0;                 // of this rank
+};
+
 class Optimizer {
  public:
-  // Updates the shard of this rank. `ranks` sums over the ranks that have the other shards, and
-  // must outlive the optimizer; null if the shard is whole.
+  // Updates the shard of this rank. `ranks` must outlive the optimizer.
   Optimizer(const RunConfig& config, const model::Parameters& parameters, ops::Backend& backend,
-            Shard shard = {}, Collective* ranks = nullptr);
+            Shard shard = {}, ModelRanks ranks = {});
 
   // In FP16, queues the multiplication of the loss gradient by the loss scale. Otherwise does
   // nothing. Call before the forward pass of each micro-batch.
@@ -67,14 +73,14 @@ class Optimizer {
  private:
   void plan_update(const RunConfig& config, const model::Parameters& parameters,
                    ops::Backend& backend, Shard shard);
-  // Queues the sum of an f64 array over the ranks, unless the shard is whole.
-  void sum_over_ranks(const Buffer& values, Stream& stream) const;
+  // Queues the sum of an f64 array over the ranks, unless they are null.
+  static void sum_over(Collective* ranks, const Buffer& values, Stream& stream);
   // Queues a plan whose arguments are `args`, followed by the state arrays.
   void encode_with_slots(const ops::OpPlan& plan, Stream& stream,
                          std::initializer_list<void*> args) const;
 
   Device& device_;
-  Collective* ranks_;
+  ModelRanks ranks_;
   std::vector<StateArray> state_;
   std::unique_ptr<ops::OpPlan> scale_plan_;  // only in FP16
   std::unique_ptr<ops::OpPlan> squares_plan_;

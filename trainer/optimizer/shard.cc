@@ -1,10 +1,13 @@
 #include "trainer/optimizer/shard.h"
 
+#include "trainer/config/grid.h"
+
 namespace trireme::train {
 
 Shard shard_of(const RunConfig& config, int rank, int ranks) {
-  if (config.parallel().shard() == ParallelConfig::NONE || ranks == 1) return {};
-  return {rank, ranks, config.parallel().shard() == ParallelConfig::GRADIENTS};
+  const Grid grid = grid_of(config, rank, ranks);
+  if (config.parallel().shard() == ParallelConfig::NONE || grid.replicas == 1) return {};
+  return {grid.replica, grid.replicas, config.parallel().shard() == ParallelConfig::GRADIENTS};
 }
 
 std::vector<ArrayPart> parts_of(const model::Parameters& parameters, Shard shard) {

@@ -19,7 +19,7 @@ struct Shard {
   bool is_whole() const { return count == 1; }
 };
 
-// Returns the shard of a rank of a run (parallel.shard).
+// Returns the shard of a rank of a run (parallel.shard). The replicas of a stage have its shards.
 Shard shard_of(const RunConfig& config, int rank, int ranks);
 
 // Sharded buckets are padded to a multiple of this number of elements per rank

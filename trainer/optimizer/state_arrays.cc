@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cassert>
+#include <map>
+#include <set>
 
+#include "comm/control.h"
 #include "trainer/optimizer/shard.h"
 
 namespace trireme::train {
@@ -10,7 +13,8 @@ namespace {
 
 StateArrays::Array trained(const model::Parameters& parameters, const std::string& prefix,
                            void* data) {
-  StateArrays::Array array{data, parameters.trained_elements, {}};
+  StateArrays::Array array{
+      .data = data, .elements = parameters.trained_elements, .tensors = {}, .prefix = prefix};
   for (const model::Parameter& p : parameters.all) {
     if (!p.frozen) array.tensors.push_back({prefix + p.name, p.spec, p.at(data)});
   }
@@ -28,13 +32,83 @@ ArrayPart part_of(const model::Parameter& parameter, const model::Parameters& pa
 
 bool not_empty(const StateArrays::Part& part) { return part.begin < part.end; }
 
+int64_t stored_elements(const StateArrays::Tensor& tensor) {
+  return static_cast<int64_t>(tensor.spec.bytes() / sizeof(float));
+}
+
+// Empties the parts that lower ranks have, too.
+std::vector<StateArrays::Part> without_repetitions(std::vector<StateArrays::Part> parts) {
+  int64_t end = 0;
+  for (StateArrays::Part& part : parts) {
+    if (!not_empty(part)) continue;
+    if (part.begin < end) part = {};
+    end = std::max(end, part.end);
+  }
+  return parts;
+}
+
+// Returns what all stages have, in the order of the whole network.
+template <class Named>
+std::vector<Named> joined(const std::vector<Named>& own, const std::vector<Named>& others) {
+  std::vector<Named> all = own;
+  all.insert(all.end(), others.begin(), others.end());
+  std::ranges::sort(all, {}, &Named::index);
+  return all;
+}
+
+// `all` are the parameters or statistics of the network that have a tensor in the array.
+template <class Named>
+void add_tensors_of_other_stages(StateArrays::Array& array, const std::vector<Named>& all) {
+  std::map<std::string, StateArrays::Tensor> own;
+  for (StateArrays::Tensor& tensor : array.tensors) own[tensor.name] = std::move(tensor);
+  array.tensors.clear();
+  for (const Named& named : all) {
+    const std::string name = array.prefix + named.name;
+    const auto found = own.find(name);
+    array.tensors.push_back(found == own.end()
+                                ? StateArrays::Tensor{.name = name, .spec = named.spec}
+                                : std::move(found->second));
+  }
+}
+
+// Returns what this rank has, before the parts of all ranks are known.
+StateArrays::Part own_part(const StateArrays::Tensor& tensor) {
+  if (!tensor.parts.empty()) return tensor.parts.front();
+  return {0, tensor.data ? stored_elements(tensor) : 0};
+}
+
+void exchange_parts(StateArrays::Array& array, comm::Communicator& world) {
+  if (array.tensors.empty()) return;
+  const auto ranks = static_cast<size_t>(world.size());
+  const size_t row = 2 * array.tensors.size();
+  std::vector<double> table(ranks * row);
+  const auto cell = [&](size_t rank, size_t tensor) {
+    return table.data() + rank * row + 2 * tensor;
+  };
+  for (size_t t = 0; t < array.tensors.size(); ++t) {
+    const StateArrays::Part own = own_part(array.tensors[t]);
+    double* const numbers = cell(static_cast<size_t>(world.rank()), t);
+    numbers[0] = static_cast<double>(own.begin);
+    numbers[1] = static_cast<double>(own.end);
+  }
+  comm::sum(world, table);  // of one number and zeros, so exact
+  for (size_t t = 0; t < array.tensors.size(); ++t) {
+    array.tensors[t].parts.clear();
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      const double* const numbers = cell(rank, t);
+      array.tensors[t].parts.push_back(
+          {static_cast<int64_t>(numbers[0]), static_cast<int64_t>(numbers[1])});
+    }
+  }
+}
+
 }  // namespace
 
 StateArrays::StateArrays(const model::Parameters& parameters, ops::Backend& backend,
                          const model::ModelArrays& model)
     : backend_(&backend),
-      model_{{{model.parameters, parameters.elements, {}},
-              {model.running_stats, parameters.running_stat_elements, {}}}} {
+      model_{{{.data = model.parameters, .elements = parameters.elements},
+              {.data = model.running_stats, .elements = parameters.running_stat_elements}}} {
   for (const model::Parameter& p : parameters.all) {
     model_[0].tensors.push_back({p.name, p.spec, p.at(model.parameters)});
   }
@@ -49,104 +123,150 @@ void StateArrays::add_optimizer_array(const model::Parameters& parameters, const
   optimizer_.push_back(trained(parameters, name + ".", data));
 }
 
-void StateArrays::add_sharded_array(const model::Parameters& parameters, const std::string& name,
-                                    void* data, comm::Communicator& communicator, Stream& stream) {
-  communicator_ = &communicator;
-  stream_ = &stream;
-  const int count = communicator.size();
+void StateArrays::add_shard(const model::Parameters& parameters, const std::string& name,
+                            void* data, Shard shard) {
   Array array{.data = data,
-              .elements = slot_elements(parameters, {communicator.rank(), count}),
+              .elements = slot_elements(parameters, shard),
               .tensors = {},
+              .prefix = name + ".",
               .sharded = true};
   for (const model::Parameter& p : parameters.all) {
     if (p.frozen) continue;
-    Tensor tensor{name + "." + p.name, p.spec};
-    for (int rank = 0; rank < count; ++rank) {
-      const ArrayPart part = part_of(p, parameters, {rank, count});
-      tensor.parts.push_back({part.begin - p.begin, part.end - p.begin});
-      if (rank == communicator.rank()) {
-        tensor.data = static_cast<float*>(data) + part.begin + part.slot_shift;
-      }
-    }
-    array.tensors.push_back(std::move(tensor));
+    const ArrayPart part = part_of(p, parameters, shard);
+    array.tensors.push_back({.name = array.prefix + p.name,
+                             .spec = p.spec,
+                             .data = static_cast<float*>(data) + part.begin + part.slot_shift,
+                             .parts = {{part.begin - p.begin, part.end - p.begin}}});
   }
   optimizer_.push_back(std::move(array));
 }
 
-bool StateArrays::has_shards() const {
-  return std::ranges::any_of(optimizer_, [](const Array& array) { return array.sharded; });
+std::vector<StateArrays::Array*> StateArrays::all_arrays() {
+  std::vector<Array*> arrays{&model_[0], &model_[1]};
+  for (Array& array : optimizer_) arrays.push_back(&array);
+  return arrays;
 }
 
-void StateArrays::send_shards() const {
-  for (const Array& array : optimizer_) {
-    for (const Tensor& tensor : array.tensors) {
-      if (array.sharded) get(tensor, {});
+void StateArrays::distribute(const model::Parameters& parameters, comm::Communicator& world,
+                             comm::Communicator& communicator, Stream& stream) {
+  communicator_ = &communicator;
+  stream_ = &stream;
+  const bool has_stages = !parameters.of_other_stages.empty();
+  if (has_stages) {
+    add_tensors_of_other_stages(
+        model_[1], joined(parameters.running_stats, parameters.running_stats_of_other_stages));
+    auto all = joined(parameters.all, parameters.of_other_stages);
+    add_tensors_of_other_stages(model_[0], all);
+    std::erase_if(all, [](const model::Parameter& parameter) { return parameter.frozen; });
+    for (Array& array : optimizer_) add_tensors_of_other_stages(array, all);
+  }
+  for (Array* array : all_arrays()) {
+    if (has_stages || array->sharded) exchange_parts(*array, world);
+  }
+}
+
+bool StateArrays::is_distributed() const { return communicator_ != nullptr; }
+
+void StateArrays::send_parts() const {
+  for (const auto arrays : {model(), optimizer()}) {
+    for (const Array& array : arrays) {
+      if (!array.is_distributed()) continue;
+      for (const Tensor& tensor : array.tensors) get(tensor, {});
     }
   }
 }
 
-void StateArrays::receive_shards() const {
-  for (const Array& array : optimizer_) {
-    for (const Tensor& tensor : array.tensors) {
-      if (array.sharded) put(tensor, {});
+std::vector<std::string> StateArrays::distributed_names(std::span<const Array> arrays) {
+  std::vector<std::string> names;
+  for (const Array& array : arrays) {
+    if (!array.is_distributed()) continue;
+    for (const Tensor& tensor : array.tensors) names.push_back(tensor.name);
+  }
+  return names;
+}
+
+void StateArrays::put_parts(std::span<const std::string> names, const Read& read) const {
+  const std::set<std::string_view> wanted(names.begin(), names.end());
+  for (const auto arrays : {model(), optimizer()}) {
+    for (const Array& array : arrays) {
+      if (!array.is_distributed()) continue;
+      for (const Tensor& tensor : array.tensors) {
+        if (!wanted.contains(tensor.name)) continue;
+        put(tensor, communicator_->rank() == 0 ? read(tensor) : std::vector<float>());
+      }
     }
   }
 }
 
 // Copies the parts of all ranks to rank 0.
 void StateArrays::collect(const Tensor& tensor, std::span<float> values) const {
-  const Part& own = tensor.parts[static_cast<size_t>(communicator_->rank())];
-  if (communicator_->rank() > 0) {
-    if (not_empty(own)) {
-      communicator_->send(tensor.data, own.end - own.begin, DType::kF32, 0, *stream_);
-    }
+  const int rank = communicator_->rank();
+  const std::vector<Part> sent = without_repetitions(tensor.parts);
+  const auto count = [](const Part& part) { return part.end - part.begin; };
+  if (rank > 0) {
+    const Part& own = sent[static_cast<size_t>(rank)];
+    if (not_empty(own)) communicator_->send(tensor.data, count(own), DType::kF32, 0, *stream_);
     return stream_->synchronize();
   }
   Device& device = backend_->device();
   const Buffer whole = device.allocate(tensor.spec.bytes());
-  device.copy(whole.as<float>() + own.begin, tensor.data,
-              static_cast<size_t>(own.end - own.begin) * sizeof(float), *stream_);
-  for (int rank = 1; rank < communicator_->size(); ++rank) {
-    const Part& part = tensor.parts[static_cast<size_t>(rank)];
+  for (size_t from = 0; from < sent.size(); ++from) {
+    const Part& part = sent[from];
     if (!not_empty(part)) continue;
-    communicator_->recv(whole.as<float>() + part.begin, part.end - part.begin, DType::kF32, rank,
-                        *stream_);
+    float* const to = whole.as<float>() + part.begin;
+    if (from == 0) {
+      device.copy(to, tensor.data, static_cast<size_t>(count(part)) * sizeof(float), *stream_);
+    } else {
+      communicator_->recv(to, count(part), DType::kF32, static_cast<int>(from), *stream_);
+    }
   }
   stream_->synchronize();
   model::to_canonical(*backend_, tensor.spec, whole.data(), values.data());
 }
 
 // Copies parts of rank 0's values to all ranks.
-void StateArrays::distribute(const Tensor& tensor, std::span<const float> values) const {
-  const Part& own = tensor.parts[static_cast<size_t>(communicator_->rank())];
-  if (communicator_->rank() > 0) {
-    if (not_empty(own)) {
-      communicator_->recv(tensor.data, own.end - own.begin, DType::kF32, 0, *stream_);
-    }
+void StateArrays::scatter(const Tensor& tensor, std::span<const float> values) const {
+  const int rank = communicator_->rank();
+  const auto count = [](const Part& part) { return part.end - part.begin; };
+  if (rank > 0) {
+    const Part& own = tensor.parts[static_cast<size_t>(rank)];
+    if (not_empty(own)) communicator_->recv(tensor.data, count(own), DType::kF32, 0, *stream_);
     return stream_->synchronize();
   }
   Device& device = backend_->device();
   const Buffer whole = device.allocate(tensor.spec.bytes());
   model::from_canonical(*backend_, values.data(), tensor.spec, whole.data());
-  device.copy(tensor.data, whole.as<float>() + own.begin,
-              static_cast<size_t>(own.end - own.begin) * sizeof(float), *stream_);
-  for (int rank = 1; rank < communicator_->size(); ++rank) {
-    const Part& part = tensor.parts[static_cast<size_t>(rank)];
+  for (size_t to = 0; to < tensor.parts.size(); ++to) {
+    const Part& part = tensor.parts[to];
     if (!not_empty(part)) continue;
-    communicator_->send(whole.as<float>() + part.begin, part.end - part.begin, DType::kF32, rank,
-                        *stream_);
+    const float* const from = whole.as<float>() + part.begin;
+    if (to == 0) {
+      device.copy(tensor.data, from, static_cast<size_t>(count(part)) * sizeof(float), *stream_);
+    } else {
+      communicator_->send(from, count(part), DType::kF32, static_cast<int>(to), *stream_);
+    }
   }
   stream_->synchronize();
 }
 
-void StateArrays::get(const Tensor& tensor, std::span<float> values) const {
-  if (!tensor.parts.empty()) return collect(tensor, values);
-  assert(std::ssize(values) == tensor.spec.shape.elements());
+bool StateArrays::has(const Tensor& tensor) const {
+  if (tensor.parts.empty()) return true;
+  const Part& own = tensor.parts[static_cast<size_t>(communicator_->rank())];
+  return own.begin == 0 && own.end == stored_elements(tensor);
+}
+
+void StateArrays::get_own(const Tensor& tensor, std::span<float> values) const {
+  assert(has(tensor) && std::ssize(values) == tensor.spec.shape.elements());
   model::to_canonical(*backend_, tensor.spec, tensor.data, values.data());
 }
 
+void StateArrays::get(const Tensor& tensor, std::span<float> values) const {
+  if (!tensor.parts.empty()) return collect(tensor, values);
+  get_own(tensor, values);
+}
+
 void StateArrays::put(const Tensor& tensor, std::span<const float> values) const {
-  if (!tensor.parts.empty()) return distribute(tensor, values);
+  if (!tensor.parts.empty()) return scatter(tensor, values);
   assert(std::ssize(values) == tensor.spec.shape.elements());
   model::from_canonical(*backend_, values.data(), tensor.spec, tensor.data);
 }

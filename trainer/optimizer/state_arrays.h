@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "model/context.h"
 #include "model/parameters.h"
 #include "ops/backend.h"
+#include "trainer/optimizer/shard.h"
 
 namespace trireme::train {
 
@@ -31,16 +33,21 @@ class StateArrays {
   struct Tensor {
     std::string name;      // as in checkpoints: "fc.weight", "velocity.fc.weight"
     TensorSpec spec;       // in device memory: f32, in the layout that the network uses
-    void* data = nullptr;  // device memory; if the tensor is sharded, that of this rank's part
-    std::vector<Part> parts = {};  // by rank, if the tensor is sharded
+    void* data = nullptr;  // device memory of what this rank has; null if it has nothing
+    // What each rank has; empty if every rank has all of the tensor. Several ranks may have the same
+    // elements.
+    std::vector<Part> parts = {};
   };
-  // A flat f32 array in device memory, and its tensors in the order of checkpoints. There may be
-  // padding between them. Each rank has all of an array or, if it is sharded, a part of each tensor.
+  // A flat f32 array in the device memory of this rank, with padding between tensors, and all tensors
+  // of the network in the order of checkpoints.
   struct Array {
     void* data = nullptr;
     int64_t elements = 0;
-    std::vector<Tensor> tensors;
-    bool sharded = false;
+    std::vector<Tensor> tensors = {};
+    std::string prefix = {};  // of the tensors' names, in front of those of the parameters
+    bool sharded = false;     // replicas have different elements (ZeRO)
+    // Returns whether ranks have different parts of the tensors.
+    bool is_distributed() const { return !tensors.empty() && !tensors.front().parts.empty(); }
   };
 
   // The arrays of `model` and `backend` must outlive this object. model.gradients may be null.
@@ -50,11 +57,15 @@ class StateArrays {
   // elements.
   void add_optimizer_array(const model::Parameters& parameters, const std::string& name,
                            void* data);
-  // Adds an array of which this rank has a shard, with slot_elements() elements. `communicator`
-  // connects the ranks that have the others, in the order of shards, over device memory. It and
-  // `stream` must outlive this object and its copies.
-  void add_sharded_array(const model::Parameters& parameters, const std::string& name, void* data,
-                         comm::Communicator& communicator, Stream& stream);
+  // Adds an array of which this rank has a shard, with slot_elements() elements.
+  void add_shard(const model::Parameters& parameters, const std::string& name, void* data,
+                 Shard shard);
+  // Exchanges which rank has what, if ranks have different shards or pipeline stages. `world`
+  // connects all ranks over host memory, `communicator` over device memory. `communicator` and
+  // `stream` must outlive this object and its copies. Call it after all arrays have been added. All
+  // ranks must call it together.
+  void distribute(const model::Parameters& parameters, comm::Communicator& world,
+                  comm::Communicator& communicator, Stream& stream);
 
   const Array& parameters() const { return model_[0]; }  // including frozen parameters
   const Array& running_stats() const { return model_[1]; }
@@ -65,23 +76,34 @@ class StateArrays {
 
   // Copy one tensor between device memory and `values` in host memory, row-major, with the same
   // number of elements. Block until the copy is done. After put() of parameters, call
-  // Step::parameters_changed(). If the tensor is sharded, all ranks must call them; values are those
-  // of rank 0, and ignored on other ranks. Rank 0 then needs device memory for the whole tensor.
+  // Step::parameters_changed(). If the tensor is distributed, all ranks must call them; values are
+  // those of rank 0, and ignored on other ranks. Rank 0 then needs device memory for the whole
+  // tensor.
   void get(const Tensor& tensor, std::span<float> values) const;
   void put(const Tensor& tensor, std::span<const float> values) const;
-  // Take part in get() and put() of all sharded tensors. To be called on all ranks but rank 0.
-  void send_shards() const;
-  void receive_shards() const;
-  bool has_shards() const;
+  // Returns whether this rank has all of the tensor.
+  bool has(const Tensor& tensor) const;
+  // Copies a tensor that this rank has. Only this rank needs to call it.
+  void get_own(const Tensor& tensor, std::span<float> values) const;
+  // Takes part in get() of all distributed tensors. To be called on all ranks but rank 0.
+  void send_parts() const;
+  // Calls put() for the distributed tensors whose names are listed, in the order of checkpoints.
+  // `read` returns their values on rank 0. All ranks must call it.
+  using Read = std::function<std::vector<float>(const Tensor&)>;
+  void put_parts(std::span<const std::string> names, const Read& read) const;
+  // Returns the names of all distributed tensors of these arrays.
+  static std::vector<std::string> distributed_names(std::span<const Array> arrays);
+  bool is_distributed() const;
 
   ops::Backend& backend() const { return *backend_; }
 
  private:
   void collect(const Tensor& tensor, std::span<float> values) const;
-  void distribute(const Tensor& tensor, std::span<const float> values) const;
+  void scatter(const Tensor& tensor, std::span<const float> values) const;
+  std::vector<Array*> all_arrays();
 
   ops::Backend* backend_;
-  comm::Communicator* communicator_ = nullptr;  // of the sharded arrays, if there are any
+  comm::Communicator* communicator_ = nullptr;  // set if tensors are distributed
   Stream* stream_ = nullptr;
   std::array<Array, 2> model_;
   Array gradients_;

@@ -53,7 +53,7 @@ void CheckpointSaver::save(bool wait) {
 
 // Returns rank 0's argument on all ranks that have a part in a save.
 bool CheckpointSaver::decided_on_rank_0(bool starts) const {
-  if (!arrays_.has_shards()) return starts;
+  if (!arrays_.is_distributed()) return starts;
   return broadcast(communicator_, starts ? "yes" : "", 0) == "yes";
 }
 
@@ -73,7 +73,7 @@ bool CheckpointSaver::can_start() {
 }
 
 void CheckpointSaver::start() {
-  if (!writer_) return arrays_.send_shards();
+  if (!writer_) return arrays_.send_parts();
   CheckpointState state = state_;
   state.config = to_text(config_);
   state.config_hash = config_hash(config_);

@@ -67,8 +67,9 @@ std::string checksums_by_name(const StateArrays& state, bool averaged) {
   std::vector<float> values;
   for (const StateArrays::Array* array : shared_arrays(state, averaged)) {
     for (const StateArrays::Tensor& tensor : array->tensors) {
+      if (!state.has(tensor)) continue;  // another stage has it
       values.resize(static_cast<size_t>(tensor.spec.shape.elements()));
-      state.get(tensor, values);
+      state.get_own(tensor, values);
       lines += fmt::format("{:016x} {}\n",
                            XXH3_64bits(values.data(), values.size() * sizeof(float)), tensor.name);
     }
@@ -109,6 +110,30 @@ Disagreement disagreement(const std::vector<std::string>& texts) {
     }
   }
   return result;
+}
+
+// Throws AgreedError on all ranks if ranks of a stage, of which `first` is the lowest, differ.
+void require_equal(comm::Communicator& communicator, const StateArrays& state,
+                   const Disagreement& found, int first, int64_t steps, bool averaged) {
+  if (found.outliers.empty()) return;
+  const auto lines = all_gather(communicator, checksums_by_name(state, averaged));
+  const auto lines_of = [&](int replica) { return lines[static_cast<size_t>(first + replica)]; };
+  std::vector<std::string> names;
+  std::vector<int> ranks;
+  for (const int replica : found.outliers) {
+    add_differences(lines_of(found.reference), lines_of(replica), names);
+    ranks.push_back(first + replica);
+  }
+  const bool one = ranks.size() == 1;
+  const std::string who =
+      found.majority ? fmt::format("{} differ{} from the others", rank_list(ranks), one ? "s" : "")
+                     : fmt::format("{} differ, without a majority that agrees,", rank_list(ranks));
+  throw comm::AgreedError(
+      fmt::format("after step {} {} in {}; nothing of it was saved. The cause is faulty memory, a "
+                  "faulty device or an operation that computes differently there",
+                  steps, who,
+                  names.empty() ? "the padding between parameters" : first_few(names, ", ")),
+      ExitCode::kFailure, ranks.front());
 }
 
 }  // namespace
@@ -174,26 +199,16 @@ std::string Checks::find_not_finite() const {
 uint64_t Checks::compare_ranks(int64_t steps, bool averaged) const {
   step_.gather_parameters();
   const std::vector<uint64_t> own = checksums(step_, averaged);
-  const Disagreement ranks =
-      disagreement(all_gather(communicator_, fmt::format("{:016x}", fmt::join(own, " "))));
-  if (ranks.outliers.empty()) return own.front();
-  const auto lines = all_gather(communicator_, checksums_by_name(step_.state(), averaged));
-  std::vector<std::string> names;
-  for (int rank : ranks.outliers) {
-    add_differences(lines[static_cast<size_t>(ranks.reference)], lines[static_cast<size_t>(rank)],
-                    names);
+  const auto texts = all_gather(communicator_, fmt::format("{:016x}", fmt::join(own, " ")));
+  const Grid& grid = step_.stage().grid;
+  std::string all_stages;
+  for (int first = 0; first < communicator_.size(); first += grid.replicas) {
+    const auto begin = texts.begin() + first;
+    require_equal(communicator_, step_.state(), disagreement({begin, begin + grid.replicas}), first,
+                  steps, averaged);
+    all_stages += *begin;
   }
-  const bool one = ranks.outliers.size() == 1;
-  const std::string who =
-      ranks.majority
-          ? fmt::format("{} differ{} from the others", rank_list(ranks.outliers), one ? "s" : "")
-          : fmt::format("{} differ, without a majority that agrees,", rank_list(ranks.outliers));
-  throw comm::AgreedError(
-      fmt::format("after step {} {} in {}; nothing of it was saved. The cause is faulty memory, a "
-                  "faulty device or an operation that computes differently there",
-                  steps, who,
-                  names.empty() ? "the padding between parameters" : first_few(names, ", ")),
-      ExitCode::kFailure, ranks.outliers.front());
+  return grid.has_pipeline() ? XXH3_64bits(all_stages.data(), all_stages.size()) : own.front();
 }
 
 }  // namespace trireme::train

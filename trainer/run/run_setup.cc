@@ -132,7 +132,7 @@ void RunSetup::create_loader() {
     parts_.evaluator = std::make_unique<Evaluator>(
         parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
         step.evaluation_arrays(), step.activations(), step.plan().micro,
-        options_for(*parts_.evaluation));
+        options_for(*parts_.evaluation), step.stage());
   });
 }
 

@@ -1,6 +1,10 @@
 #include "trainer/run/run_start.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <sstream>
 
 #include "comm/control.h"
 #include "core/text.h"
@@ -12,6 +16,18 @@ namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Names of tensors have no control characters.
+std::string join(const std::vector<std::string>& names) {
+  return fmt::format("{}", fmt::join(names, "\n"));
+}
+
+std::vector<std::string> split(const std::string& names) {
+  std::vector<std::string> lines;
+  std::istringstream in(names);
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
 
 }  // namespace
 
@@ -43,10 +59,10 @@ void RunStart::load() {
   parts_.state.data = data_;
   if (config_.run.model().has_init_from() || !found.empty()) {
     broadcast_arrays();
+    load_parts();
     parts_.step->parameters_changed();
   }
   if (found.empty()) return;
-  load_sharded_arrays(parts_.resumed);
   const size_t cut = found.find('\0');
   resume_from(found.substr(0, cut), found.substr(cut + 1));
 }
@@ -58,7 +74,7 @@ std::string RunStart::load_on_rank_0() {
   std::optional<FoundCheckpoint>& resumed = parts_.resumed;
   resumed = choose_checkpoint();
   if (!resumed) {
-    if (initial_) load_initial_values(*initial_, parts_.step->state());
+    if (initial_) load_initial();
     parts_.step->restart_averages();
     return {};
   }
@@ -67,9 +83,7 @@ std::string RunStart::load_on_rank_0() {
       *resumed, {config_, parts_.graph, communicator_.size(), parts_.training->size()});
   compare_data();
   parts_.reporter->resume_changes(*resumed, changes);
-  load_model(*resumed, parts_.step->state());
-  parts_.step->restart_averages();
-  loads_sharded_ = load_optimizer(*resumed, parts_.step->state());
+  load_checkpoint(*resumed);
   if (resumes_own_checkpoint()) {
     resumed->path =
         Checkpoints(parts_.folder.checkpoints(), 1)
@@ -147,19 +161,44 @@ void RunStart::broadcast_arrays() const {
   Stream& stream = parts_.step->stream();
   for (const auto arrays : {state.model(), state.optimizer()}) {
     for (const auto& array : arrays) {
-      if (array.sharded) continue;
+      if (array.is_distributed()) continue;
       parts_.step->communicator().broadcast(array.data, array.elements, DType::kF32, 0, stream);
     }
   }
   stream.synchronize();
 }
 
-// Loads the arrays of which each rank has a part. `checkpoint` is used on rank 0.
-void RunStart::load_sharded_arrays(const std::optional<FoundCheckpoint>& checkpoint) const {
-  if (broadcast(communicator_, loads_sharded_ ? "yes" : "", 0) != "yes") return;
+// Loads what every rank has. The rest follows in load_parts().
+void RunStart::load_checkpoint(const FoundCheckpoint& checkpoint) {
   const StateArrays& state = parts_.step->state();
-  if (communicator_.rank() > 0) return state.receive_shards();
-  load_sharded(*checkpoint, state);
+  load_model(checkpoint, state);
+  parts_.step->restart_averages();
+  load_optimizer(checkpoint, state);
+  parts_to_load_ = distributed_tensors(checkpoint, state);
+  read_part_ = reader_of(checkpoint, state);
+}
+
+void RunStart::load_initial() {
+  load_initial_values(*initial_, parts_.step->state());
+  for (const std::string& name : StateArrays::distributed_names(parts_.step->state().model())) {
+    if (initial_->weights.contains(name)) parts_to_load_.push_back(name);
+  }
+  read_part_ = [this](const StateArrays::Tensor& tensor) {
+    return initial_->weights.at(tensor.name).values;
+  };
+}
+
+// Loads the tensors of which ranks have different parts.
+void RunStart::load_parts() {
+  const StateArrays& state = parts_.step->state();
+  if (!state.is_distributed()) return;
+  const std::string names = broadcast(communicator_, join(parts_to_load_), 0);
+  const std::vector<std::string> loaded = split(names);
+  state.put_parts(loaded, read_part_);
+  const bool has_averages = std::ranges::any_of(loaded, [](const std::string& name) {
+    return name.starts_with(kAveragePrefix + std::string("."));
+  });
+  if (state.parameters().is_distributed() && !has_averages) parts_.step->restart_averages();
 }
 
 // Sets the state of training. Called on all ranks.
@@ -199,17 +238,15 @@ SavedPosition RunStart::load_best() {
     const auto path = Checkpoints(parts_.folder.checkpoints(), 1).best();
     if (!path) return warn("no evaluation gave a finite value, so there is no best checkpoint");
     best = open_checkpoint(*path);
-    load_model(*best, parts_.step->state());
-    parts_.step->restart_averages();
-    loads_sharded_ = load_optimizer(*best, parts_.step->state());
+    load_checkpoint(*best);
     found = to_json(best->state);
   });
   found = broadcast(communicator_, found, 0);
   if (found.empty()) return position;
   const CheckpointState state = state_from_json(found, "the best checkpoint");
   broadcast_arrays();
+  load_parts();
   parts_.step->parameters_changed();
-  load_sharded_arrays(best);
   return {state.step, state.epoch};
 }
 

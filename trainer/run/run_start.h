@@ -54,7 +54,9 @@ class RunStart {
   bool is_own(const FoundCheckpoint& checkpoint) const;
   void compare_data() const;
   void broadcast_arrays() const;
-  void load_sharded_arrays(const std::optional<FoundCheckpoint>& checkpoint) const;
+  void load_checkpoint(const FoundCheckpoint& checkpoint);
+  void load_initial();
+  void load_parts();
   void resume_from(const std::string& path, const std::string& state);
   void drop_invalid_best(CheckpointState& state) const;
   void warn(const std::string& text) const { parts_.reporter->warn(text); }
@@ -66,7 +68,9 @@ class RunStart {
   // Only on rank 0:
   std::optional<InitialValues> initial_;
   std::optional<RunData> data_;
-  bool loads_sharded_ = false;  // whether the checkpoint has values for sharded arrays
+  // The distributed tensors to load, see StateArrays::put_parts.
+  std::vector<std::string> parts_to_load_;
+  StateArrays::Read read_part_;
 };
 
 }  // namespace trireme::train

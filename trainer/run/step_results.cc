@@ -43,7 +43,8 @@ void StepResults::count_skipped_samples(const LaunchedStep& launched, const Step
   if (samples == 0) return;
   std::vector<std::string> reasons;
   if (reason_queries_++ < kMaxReasonQueries) {
-    const std::vector<std::string> own = parts_.loader->bad_records().first;
+    std::vector<std::string> own;  // all pipeline stages read the same samples
+    if (parts_.step->stage().grid.stage == 0) own = parts_.loader->bad_records().first;
     const size_t reported = std::exchange(reasons_reported_, own.size());
     reasons =
         gather_skip_reasons(communicator_, {own.begin() + std::ptrdiff_t(reported), own.end()});

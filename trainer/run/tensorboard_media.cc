@@ -47,14 +47,15 @@ HistogramsRecord TensorBoardMedia::copy(float gradient_scale) const {
   std::span gradients(
       state.gradients().tensors);  // of all parameters that are not frozen, in the same order
   for (const StateArrays::Tensor& parameter : state.parameters().tensors) {
+    if (!state.has(parameter)) continue;  // another pipeline stage has it
     const auto elements = static_cast<size_t>(parameter.spec.shape.elements());
     HistogramsRecord::Tensor& tensor = record.tensors.emplace_back();
     tensor.name = parameter.name;
     tensor.values.resize(elements);
-    state.get(parameter, tensor.values);
+    state.get_own(parameter, tensor.values);
     if (gradients.empty() || gradients.front().name != parameter.name) continue;
     tensor.gradients.resize(elements);
-    state.get(gradients.front(), tensor.gradients);
+    state.get_own(gradients.front(), tensor.gradients);
     gradients = gradients.subspan(1);
     if (gradient_scale == 1) continue;
     for (float& gradient : tensor.gradients) gradient /= gradient_scale;

@@ -4,27 +4,37 @@
 
 #include <algorithm>
 
+#include "trainer/config/grid.h"
+
 namespace trireme::train {
 namespace {
+
+// The default with a pipeline: with 4 or more, stages are idle for at most a fifth of the time (Huang
+// et al., GPipe, arXiv:1811.06965, section 3).
+constexpr int64_t kMicroBatchesPerStage = 4;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-int64_t BatchPlan::passes_of(int64_t global_rows, int ranks) const {
-  return ceil_div(ceil_div(global_rows, ranks), micro);
+int64_t BatchPlan::passes_of(int64_t global_rows, int replicas) const {
+  return ceil_div(ceil_div(global_rows, replicas), micro);
 }
 
 BatchPlan plan_batch(const Config& config, int ranks) {
   const BatchConfig& batch = config.run.batch();
-  if (batch.global() < ranks) {
+  require_grid(config, ranks);
+  const Grid grid = grid_of(config.run, 0, ranks);
+  if (batch.global() < grid.replicas) {
     throw ConfigError(config.where("batch.global"),
                       fmt::format("{} is less than the {} ranks, which need a sample each; use at "
                                   "least {} or fewer ranks",
-                                  batch.global(), ranks, ranks));
+                                  batch.global(), grid.replicas, grid.replicas));
   }
-  const int64_t share = ceil_div(batch.global(), ranks);
-  const int64_t micro = !batch.has_micro()               ? share
+  const int64_t share = ceil_div(batch.global(), grid.replicas);
+  const int64_t unset =
+      grid.has_pipeline() ? ceil_div(share, kMicroBatchesPerStage * grid.stages) : share;
+  const int64_t micro = !batch.has_micro()               ? unset
                         : batch.micro() == kLargestMicro ? 1
                                                          : batch.micro();
   return with_passes({.global = batch.global(), .micro = share, .passes = 1, .capacity = share},

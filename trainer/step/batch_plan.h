@@ -18,10 +18,11 @@ struct BatchPlan {
   // Returns the passes for a batch with `global_rows` rows on all ranks together. All ranks run the
   // same number, even those with fewer rows, since layers may communicate (synchronized batch
   // norm).
-  int64_t passes_of(int64_t global_rows, int ranks) const;
+  int64_t passes_of(int64_t global_rows, int replicas) const;
 };
-// Throws ConfigError if the batch has fewer samples than there are ranks. With kLargestMicro, plans
-// with micro-batches of one sample, the smallest that may be chosen.
+// Throws ConfigError if the batch has fewer samples than there are replicas (grid.h), or if
+// parallel.stages does not divide the number of ranks. With kLargestMicro, plans with micro-batches
+// of one sample, the smallest that may be chosen.
 BatchPlan plan_batch(const Config& config, int ranks);
 // Returns the plan with this number of passes.
 BatchPlan with_passes(BatchPlan plan, int64_t passes);

@@ -72,7 +72,7 @@ struct Evaluator::State {
   State(const model::Graph& graph, ops::Backend& its_backend, comm::Communicator& its_communicator,
         const data::Dataset& its_dataset, model::Parameters its_parameters,
         model::ModelArrays arrays, std::span<std::byte> shared_activations, int64_t its_rows,
-        const data::LoaderOptions& its_loading)
+        const data::LoaderOptions& its_loading, PipelineStage its_stage)
       : backend(its_backend),
         device(its_backend.device()),
         communicator(its_communicator),
@@ -80,13 +80,16 @@ struct Evaluator::State {
         parameters(std::move(its_parameters)),
         rows(its_rows),
         loading(its_loading),
+        stage(std::move(its_stage)),
         stream(device.create_stream(StreamKind::kCompute)) {
     const model::Node& last = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
     outputs = last.signature.output.elements();
     model::CompileOptions options;
     options.batch = rows;
     options.training = false;
-    options.output = Scores(dataset.spec(), outputs, /*with_details=*/true).any();
+    options.stage = stage.stage;
+    options.output =
+        stage.grid.is_last_stage() && Scores(dataset.spec(), outputs, /*with_details=*/true).any();
     program = model::Program::compile(graph, backend, options, parameters);
     if (program->activation_bytes() > shared_activations.size()) {
       activations = device.allocate(program->activation_bytes());
@@ -100,7 +103,11 @@ struct Evaluator::State {
     context.emplace(*program, arrays, shared_activations.data());
     if (options.output) context->bind(model::Port::kOutput, output.data());
     loading.order.shuffle = false;
-    loading.global_batch = rows * communicator.size();
+    if (stage.links) {
+      exchange.emplace(*stage.links, device, *stream, *program, /*in_flight=*/1,
+                       /*has_backward=*/false);
+    }
+    loading.global_batch = rows * communicator.size() / stage.grid.stages;
     loading.capacity = rows;
     if (device.kind() == DeviceKind::kCpu) return;
     inputs = device.allocate(static_cast<size_t>(rows) * graph.input.input.bytes());
@@ -121,10 +128,20 @@ struct Evaluator::State {
     context->bind_batch(inputs.data() ? inputs.data() : batch.inputs,
                         targets.data() ? targets.data() : batch.targets,
                         step_state.as<ops::StepState>());
-    context->forward(*stream);
+    forward();
     device.copy(host_metrics.data(), metrics.data(), sizeof host_metrics, *stream);
     stream->synchronize();
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(host_metrics[i]);
+  }
+
+  // Receives nothing ahead, so that an evaluation may be stopped after any batch.
+  void forward() {
+    if (!exchange) return context->forward(*stream);
+    exchange->begin(1);
+    exchange->bind(*context, 0);
+    exchange->before_forward(0);
+    context->forward(*stream);
+    exchange->after_forward(0);
   }
 
   // Returns the outputs, [batch.rows, outputs], of the batch that was added last.
@@ -173,14 +190,16 @@ struct Evaluator::State {
       const data::Batch& batch = loader.next();
       communicator.ledger().set_detail(fmt::format("batch {} of {}", i + 1, batches));
       add(batch, sums);
-      if (scores.any()) scores.add(batch, predictions(batch));
+      if (output.data()) scores.add(batch, predictions(batch));
     }
     if (!result.stopped) scores.gather(communicator, dataset, result);
     comm::sum(communicator, sums);
     result.samples = static_cast<int64_t>(sums[ops::kMetricSamples]);
     if (!result.stopped && result.samples < dataset.size()) {
       result.bad.count = dataset.size() - result.samples;
-      result.bad.first = gather_skip_reasons(communicator, loader.bad_records().first);
+      const bool reports = stage.grid.stage == 0;  // all stages read the same samples
+      result.bad.first = gather_skip_reasons(
+          communicator, reports ? loader.bad_records().first : std::vector<std::string>());
     }
     const double weight = sums[ops::kMetricWeight];
     result.metrics.loss = weight > 0 ? sums[ops::kMetricLoss] / weight : 0;
@@ -206,10 +225,12 @@ struct Evaluator::State {
   model::Parameters parameters;
   int64_t rows;
   data::LoaderOptions loading;
+  PipelineStage stage;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<const model::Program> program;
   Buffer activations;
   std::optional<model::Context> context;
+  std::optional<StageExchange> exchange;
   int64_t outputs = 0;  // per sample
   Buffer output;
   std::vector<float> host_output;
@@ -223,9 +244,9 @@ Evaluator::Evaluator(const model::Graph& graph, ops::Backend& backend,
                      comm::Communicator& communicator, const data::Dataset& dataset,
                      model::Parameters parameters, const model::ModelArrays& arrays,
                      std::span<std::byte> activations, int64_t rows,
-                     const data::LoaderOptions& loading)
+                     const data::LoaderOptions& loading, const PipelineStage& stage)
     : state_(std::make_unique<State>(graph, backend, communicator, dataset, std::move(parameters),
-                                     arrays, activations, rows, loading)) {}
+                                     arrays, activations, rows, loading, stage)) {}
 Evaluator::~Evaluator() = default;
 
 Evaluation Evaluator::run(const std::function<bool()>& stop_requested, bool with_details) {

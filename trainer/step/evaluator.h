@@ -17,6 +17,7 @@
 #include "trainer/step/class_scores.h"
 #include "trainer/step/evaluation_details.h"
 #include "trainer/step/regression_scores.h"
+#include "trainer/step/stage_links.h"
 
 namespace trireme::train {
 
@@ -37,12 +38,14 @@ class Evaluator {
  public:
   // Compiles the network for inference on `rows` rows at a time. `arrays` holds the parameters and
   // running statistics. `activations` is used as workspace if it is large enough; otherwise the
-  // evaluator allocates its own. Sets the order and batch size in `loading` itself. All arguments
-  // passed by reference must outlive the evaluator.
+  // evaluator allocates its own. Sets the order and batch size in `loading` itself. With `stage`, each
+  // rank computes its pipeline stage, the program of which must have been compiled with
+  // `parameters`; all ranks must then use the evaluator together. All arguments passed by reference
+  // must outlive the evaluator.
   Evaluator(const model::Graph& graph, ops::Backend& backend, comm::Communicator& communicator,
             const data::Dataset& dataset, model::Parameters parameters,
             const model::ModelArrays& arrays, std::span<std::byte> activations, int64_t rows,
-            const data::LoaderOptions& loading);
+            const data::LoaderOptions& loading, const PipelineStage& stage = {});
   ~Evaluator();
 
   // Evaluates every sample exactly once, split over the ranks. Checks `stop_requested` between

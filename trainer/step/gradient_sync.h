@@ -42,8 +42,8 @@ class GradientSync {
   std::byte* bucket_memory() const { return bucket_memory_.data(); }
   std::span<const comm::Bucket> buckets() const { return bucketer_->buckets(); }
 
-  // Queue the sums of a step. Call begin() first and begin_pass() before each forward pass; the backward
-  // pass then calls advance(), unless it is empty, with the number of final elements; then call finish(), which
+  // Queue the sums of a step. Call begin() first and begin_pass() before each backward pass, which then
+  // calls advance(), unless it is empty, with the number of final elements; then call finish(), which
   // makes the compute stream wait for the sums.
   void begin(int slot);
   void begin_pass(int64_t pass, int64_t passes);

@@ -5,11 +5,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/alignment.h"
 #include "core/text.h"
 #include "trainer/base/machine.h"
 #include "trainer/config/device.h"
+#include "trainer/config/grid.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/optimizer/shard.h"
+#include "trainer/step/pipeline_schedule.h"
+#include "trainer/step/stage_links.h"
 
 namespace trireme::train {
 namespace {
@@ -102,6 +106,8 @@ RankMemory min_memory(const Config& config, const model::Graph& graph, const Bat
   const size_t arrays = optimizer_state_names(config.run.optimizer()).size();
   const Shard shard = shard_of(config.run, 0, ranks);
   const auto shards = static_cast<size_t>(shard.count);
+  // A stage may have few of the parameters.
+  if (config.run.parallel().stages() > 1) return without_empty(std::move(memory));
   memory.parts = {
       {"parameters", parameters * sizeof(float)},
       {low_precision_name(config), dtype == DType::kF32 ? 0 : parameters * size_of(dtype)},
@@ -116,8 +122,10 @@ RankMemory min_memory(const Config& config, const model::Graph& graph, const Bat
 }
 
 RankMemory planned_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
-                          DeviceKind kind, int ranks, const model::Parameters& parameters,
+                          DeviceKind kind, int rank, int ranks, const model::Parameters& parameters,
                           const model::Program& program, int batches) {
+  const Grid grid = grid_of(config.run, rank, ranks);
+  const int64_t in_flight = micro_batches_in_flight(grid.stage, grid.stages, batch.passes);
   RankMemory memory{.parts = {}, .network = network_size(config, graph, batch)};
   // Each step in flight has a copy of the running statistics from before it.
   const auto copies = static_cast<size_t>(1 + steps_in_flight(kind));
@@ -136,7 +144,11 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
       {"optimizer state",
        sizeof(ops::LossScale) +
            arrays * sizeof(float) * static_cast<size_t>(slot_elements(parameters, shard))},
-      {"activations and workspaces", program.activation_bytes(), Cause::kActivations},
+      {"activations and workspaces",
+       static_cast<size_t>(in_flight) * device_aligned(program.activation_bytes()),
+       Cause::kActivations},
+      {"exchanged with other stages", StageExchange::bytes_of(program, in_flight),
+       Cause::kActivations},
       batches_part(graph, batch, batches)};
   return without_empty(std::move(memory));
 }

@@ -34,7 +34,7 @@ RankMemory min_memory(const Config& config, const model::Graph& graph, const Bat
                       DeviceKind kind, int ranks);
 // Returns the memory of a compiled network, with room for `batches` full batches.
 RankMemory planned_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
-                          DeviceKind kind, int ranks, const model::Parameters& parameters,
+                          DeviceKind kind, int rank, int ranks, const model::Parameters& parameters,
                           const model::Program& program, int batches);
 
 // The memory available to the ranks that compute on a device.

@@ -83,8 +83,12 @@ size_t StepSlot::stride(size_t sample_bytes) const {
 }
 
 void StepSlot::make_contexts(const model::Program& program, const model::ModelArrays& arrays,
-                             void* activations) {
-  contexts_.assign(static_cast<size_t>(plan_.passes), model::Context(program, arrays, activations));
+                             std::span<std::byte> activations, int64_t in_flight) {
+  const size_t block = activations.size() / static_cast<size_t>(in_flight);
+  for (int64_t i = 0; i < plan_.passes; ++i) {
+    contexts_.emplace_back(program, arrays,
+                           activations.data() + static_cast<size_t>(i % in_flight) * block);
+  }
 }
 
 model::Context& StepSlot::pass(int64_t i) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/device.h"
@@ -50,10 +51,10 @@ struct StepSlot {
   void load(const data::Batch& batch, Stream& copies);
   // Queues the copy of the header alone.
   void load_header(Stream& stream) const;
-  // Creates a context for each pass; they share the activations. All arguments must outlive the
-  // slot.
+  // Creates a context for each pass. They use the blocks of activations in turn, as many as there are
+  // micro-batches in flight. All arguments must outlive the slot.
   void make_contexts(const model::Program& program, const model::ModelArrays& arrays,
-                     void* activations);
+                     std::span<std::byte> activations, int64_t in_flight);
   // Returns the number of labels of the batch in flight on all ranks (see StepState::labels).
   float labels() const;
   // Returns the context of a pass, bound to its rows of the loaded batch.

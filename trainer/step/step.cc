@@ -7,12 +7,15 @@
 
 #include "comm/control.h"
 #include "comm/device_communicator.h"
+#include "core/alignment.h"
 #include "core/fault_point.h"
 #include "core/profile_range.h"
 #include "core/random.h"
 #include "trainer/config/device.h"
 #include "trainer/step/arrays.h"
 #include "trainer/step/gradient_sync.h"
+#include "trainer/step/pipeline.h"
+#include "trainer/step/pipeline_schedule.h"
 #include "trainer/step/rank_consistency.h"
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/slot.h"
@@ -22,19 +25,30 @@
 namespace trireme::train {
 
 struct Step::State {
-  State(const Config& config, const model::Graph& graph, ops::Backend& its_backend,
+  State(const Config& its_config, const model::Graph& graph, ops::Backend& its_backend,
         comm::Communicator& world)
-      : backend(its_backend),
+      : config(its_config),
+        backend(its_backend),
         device(its_backend.device()),
         seed(config.run.seed()),
         eager(config.run.train().eager()) {
     communicator = comm::create_device_communicator(world, device, transport_of(config));
-    bucket_communicator = communicator->split(0, communicator->rank());
+    stage.grid = grid_of(config.run, world.rank(), world.size());
+    if (grid().has_pipeline()) {
+      pipeline = std::make_unique<Pipeline>(config, world, *communicator, grid(), device);
+      stage.links = &pipeline->links;
+    }
+    bucket_communicator = replicas().split(0, replicas().rank());
     shard = shard_of(config.run, world.rank(), world.size());
-    compile(config, graph, world);
-    require_same_properties(world, layout_properties(parameters));
+    compile(graph, world);
+    require_same_properties(pipeline ? *pipeline->host_replicas : world,
+                            layout_properties(parameters));
+    in_flight = micro_batches_in_flight(grid().stage, grid().stages, plan.passes);
+    if (pipeline) pipeline->connect(parameters, device, *stream, *program, in_flight);
     comm::together(world, [&] {
-      arrays = std::make_unique<StepArrays>(parameters, backend, program->activation_bytes(),
+      const size_t activation_bytes =
+          static_cast<size_t>(in_flight) * device_aligned(program->activation_bytes());
+      arrays = std::make_unique<StepArrays>(parameters, backend, activation_bytes,
                                             uses_ema(config.run.optimizer()),
                                             shard.is_whole() ? nullptr : bucket_communicator.get());
     });
@@ -47,9 +61,10 @@ struct Step::State {
       read_arrays = sync->arrays_of(model.parameters, model.low_precision);
       wait_for_gathered = [this](int64_t begin) { sync->wait_for_gathered(begin); };
     }
-    add_state_arrays();
+    add_state_arrays(world);
     for (const auto& slot : slots) {
-      slot->make_contexts(*program, model, arrays->activations().data());
+      const Buffer& activations = arrays->activations();
+      slot->make_contexts(*program, model, {activations.data(), activations.bytes()}, in_flight);
     }
     const comm::Group& group = communicator->placement().group;
     gpu_steps = std::make_unique<comm::LedgerGroup>(
@@ -57,7 +72,7 @@ struct Step::State {
   }
 
   // Gradients that ranks have sums of parts of are not among the tensors.
-  void add_state_arrays() {
+  void add_state_arrays(comm::Communicator& world) {
     model::ModelArrays shown = model;
     if (!shard.is_whole()) shown.gradients = nullptr;
     state = std::make_unique<StateArrays>(parameters, backend, shown);
@@ -65,25 +80,33 @@ struct Step::State {
       if (shard.is_whole()) {
         state->add_optimizer_array(parameters, array.name, array.values.data());
       } else {
-        state->add_sharded_array(parameters, array.name, array.values.data(), *communicator,
-                                 *stream);
+        state->add_shard(parameters, array.name, array.values.data(), shard);
       }
     }
     if (void* averages = arrays->averages().data()) {
       state->add_optimizer_array(parameters, kAveragePrefix, averages);
     }
+    if (pipeline || !shard.is_whole()) {
+      state->distribute(parameters, world, *communicator, *stream);
+    }
   }
 
-  void compile(const Config& config, const model::Graph& graph, comm::Communicator& world) {
-    const int in_flight = steps_in_flight(device.kind());
+  const Grid& grid() const { return stage.grid; }
+
+  // Returns the ranks that compute the same layers for other samples.
+  comm::Communicator& replicas() const { return pipeline ? *pipeline->replicas : *communicator; }
+
+  void compile(const model::Graph& graph, comm::Communicator& world) {
+    const int steps = steps_in_flight(device.kind());
     const MemoryBudget budget = memory_budget_of(device, world.placement().local_ranks);
     const TrainingTarget target{config,
                                 graph,
                                 backend,
                                 communicator->size(),
                                 memory_limit(config, budget),
-                                in_flight,
-                                communicator->size() > 1 ? communicator.get() : nullptr};
+                                steps,
+                                communicator->size() > 1 ? communicator.get() : nullptr,
+                                world.rank()};
     int64_t passes = 0;
     comm::together(world, [&] {
       require_fits(
@@ -97,20 +120,23 @@ struct Step::State {
       TrainingProgram compiled = compile_training(target, passes, parameters);
       require_fits(config, compiled.memory, budget);
       plan = compiled.batch;
+      stage.stage = std::move(compiled.stage);
       program = std::move(compiled.program);
-      create_slots(config, graph, in_flight);
+      create_slots(graph, steps);
     });
   }
 
-  void create_slots(const Config& config, const model::Graph& graph, int in_flight) {
+  void create_slots(const model::Graph& graph, int steps) {
     stream = device.create_stream(StreamKind::kCompute);
     copies = device.create_stream(StreamKind::kCopy);
-    optimizer = std::make_unique<Optimizer>(config.run, parameters, backend, shard,
-                                            shard.is_whole() ? nullptr : communicator.get());
+    const ModelRanks ranks{.shards = shard.is_whole() ? nullptr : &replicas(),
+                           .stages = pipeline ? pipeline->stages.get() : nullptr,
+                           .stage = grid().stage};
+    optimizer = std::make_unique<Optimizer>(config.run, parameters, backend, shard, ranks);
     const SampleSize sample{graph.input.input.bytes(), graph.input.target.bytes(),
                             graph.input.labels_per_sample()};
     input_bytes = static_cast<size_t>(plan.capacity) * sample.input;
-    for (int i = 0; i < in_flight; ++i) {
+    for (int i = 0; i < steps; ++i) {
       slots.push_back(
           std::make_unique<StepSlot>(i, device, plan, sample, parameters.running_stat_bytes()));
     }
@@ -121,7 +147,7 @@ struct Step::State {
     const ProfileRange range("step");
     StepSlot& slot = slot_of(launched);
     slot.step = step;
-    slot.passes = plan.passes_of(batch.global_rows, communicator->size());
+    slot.passes = plan.passes_of(batch.global_rows, grid().replicas);
     slot.fill_header(batch, seed, learning_rate, stop_requested);
     fault_point("inputs", step, {batch.inputs, input_bytes});
     load(slot, batch);
@@ -172,46 +198,70 @@ struct Step::State {
   // Queues or records the step: the calls are the same.
   void encode(StepSlot& slot) {
     sync->begin(slot.index);
-    slot.timer.restart();
+    slot.timer.record(StepTimer::kStart, *stream);
     clear_gradients(slot);
     copy_array(device, slot.running_stats_before, arrays->running_stats(), *stream);
     if (!shard.is_whole()) sync->gather(read_arrays);
-    for (int64_t pass = 0; pass < slot.passes; ++pass) encode_pass(slot, pass);
-    slot.timer.record(*stream);
+    if (pipeline) pipeline->exchange->begin(slot.passes);
+    for (const PipelineAction& action :
+         pipeline_schedule(grid().stage, grid().stages, slot.passes)) {
+      (this->*(action.forward ? &State::encode_forward : &State::encode_backward))(
+          slot, action.micro_batch);
+    }
+    slot.timer.record(StepTimer::kPassesEnd, *stream);
     enter(comm::Phase::kCommunication, slot);
+    if (pipeline) pipeline->sum_shared_gradients(model.gradients, *stream);
     sync->finish();
-    slot.timer.record(*stream);
+    if (pipeline) pipeline->sum_metrics(model.gradients, *stream);
+    slot.timer.record(StepTimer::kSumsEnd, *stream);
     encode_update(slot);
-    slot.timer.record(*stream);
+    slot.timer.record(StepTimer::kUpdateEnds, *stream);
   }
 
   void clear_gradients(const StepSlot& slot) const {
     std::byte* const gradients = sync->gradients().data();
-    if (plan.passes > 1 && !shard.has_gradients) {
+    if (accumulates(config, plan, shard)) {
       device.fill_zero(gradients, parameters.trained_bytes(), *stream);
     }
     // A pass that overwrites gradients still adds to the metrics in front of them.
     device.copy(gradients, slot.header(), sizeof(StepSlot::Header), *stream);
   }
 
-  void encode_pass(StepSlot& slot, int64_t pass) {
-    sync->begin_pass(pass, slot.passes);
+  // Returns the context of a micro-batch, for a pass that is queued next.
+  model::Context& begin_pass(StepSlot& slot, int64_t pass) const {
     model::Context& context = slot.pass(pass);
+    if (pipeline) pipeline->exchange->bind(context, pass);
     context.observe(slot.profiled ? probe.get() : nullptr);
     if (slot.profiled) probe->pass_begins(pass);
-    slot.timer.record(*stream);
-    {
-      const ProfileRange range("forward");
-      enter(comm::Phase::kForward, slot);
-      fault_point("forward", slot.step);
-      optimizer->encode_loss_scaling(*stream, slot.state(pass));
-      context.forward(*stream, wait_for_gathered);
-      if (!shard.is_whole()) sync->wait_for_gathered(0);
-    }
-    slot.timer.record(*stream);
+    return context;
+  }
+
+  void encode_forward(StepSlot& slot, int64_t pass) {
+    const ProfileRange range("forward");
+    const model::Context& context = begin_pass(slot, pass);
+    if (pipeline) pipeline->exchange->before_forward(pass);
+    slot.timer.record(StepTimer::kForwardBegins, pass, *stream);
+    enter(comm::Phase::kForward, slot);
+    fault_point("forward", slot.step);
+    optimizer->encode_loss_scaling(*stream, slot.state(pass));
+    context.forward(*stream, wait_for_gathered);
+    if (!shard.is_whole()) sync->wait_for_gathered(0);
+    slot.timer.record(StepTimer::kForwardEnds, pass, *stream);
+    if (pipeline) pipeline->exchange->after_forward(pass);
+  }
+
+  void encode_backward(StepSlot& slot, int64_t pass) {
     const ProfileRange range("backward");
+    const model::Context& context = begin_pass(slot, pass);
+    if (pipeline) pipeline->exchange->before_backward(pass);
+    sync->begin_pass(pass, slot.passes);
+    slot.timer.record(StepTimer::kBackwardBegins, pass, *stream);
     enter(comm::Phase::kBackward, slot);
-    context.backward(*stream, sync->advance());
+    // Buckets with gradients that other stages have parts of are summed after the last pass.
+    const bool sums = !pipeline || !pipeline->has_shared_gradients();
+    context.backward(*stream, sums ? sync->advance() : no_callback);
+    slot.timer.record(StepTimer::kBackwardEnds, pass, *stream);
+    if (pipeline) pipeline->exchange->after_backward(pass);
   }
 
   void encode_update(const StepSlot& slot) const {
@@ -299,13 +349,31 @@ struct Step::State {
     clear_gradients(slot);
     sync->begin_without_sums();
     std::optional<NotFinite> found;
-    for (int64_t pass = 0; pass < slot.passes; ++pass) {
+    const auto note = [&](bool forward, int64_t pass,
+                          std::optional<model::Context::NotFinite> first) {
+      if (!first || found) return;
+      const int64_t order = forward ? grid().stage : 2 * grid().stages - 1 - grid().stage;
+      found = {(pass << 40) + (order << 24) + first->instruction, std::move(first->what)};
+    };
+    if (pipeline) pipeline->exchange->begin(slot.passes);
+    for (const auto& [forward, pass] :
+         pipeline_schedule(grid().stage, grid().stages, slot.passes)) {
       model::Context& context = slot.pass(pass);
       context.observe(nullptr);
-      optimizer->encode_loss_scaling(*stream, slot.state(pass));
-      auto first = context.first_not_finite(
-          device, *stream, pass + 1 == slot.passes ? sync->advance_without_sums() : no_callback);
-      if (first && !found) found = {(pass << 32) + first->instruction, std::move(first->what)};
+      if (pipeline) pipeline->exchange->bind(context, pass);
+      if (forward) {
+        if (pipeline) pipeline->exchange->before_forward(pass);
+        optimizer->encode_loss_scaling(*stream, slot.state(pass));
+        note(forward, pass, context.check_forward(device, *stream));
+        if (pipeline) pipeline->exchange->after_forward(pass);
+      } else {
+        if (pipeline) pipeline->exchange->before_backward(pass);
+        const bool last = pass + 1 == slot.passes;
+        note(forward, pass,
+             context.check_backward(device, *stream,
+                                    last ? sync->advance_without_sums() : no_callback));
+        if (pipeline) pipeline->exchange->after_backward(pass);
+      }
     }
     copy_array(device, arrays->running_stats(), slot.running_stats_before, *stream);
     stream->synchronize();
@@ -320,6 +388,7 @@ struct Step::State {
     return last;
   }
 
+  const Config& config;
   ops::Backend& backend;
   Device& device;
   uint64_t seed;
@@ -328,13 +397,16 @@ struct Step::State {
   // A separate communicator, since buckets are summed concurrently with the layers' own
   // collectives.
   std::unique_ptr<comm::Communicator> bucket_communicator;
+  PipelineStage stage;
   Shard shard;
   BatchPlan plan;
+  int64_t in_flight = 1;   // micro-batches
   size_t input_bytes = 0;  // of a batch
   model::Parameters parameters;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Stream> copies;
   std::unique_ptr<const model::Program> program;
+  std::unique_ptr<Pipeline> pipeline;  // null if there is one stage
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<StepArrays> arrays;
   std::unique_ptr<GradientSync> sync;
@@ -393,7 +465,7 @@ const StepProbe* Step::probe() const { return state_->probe.get(); }
 std::optional<Step::NotFinite> Step::find_not_finite() { return state_->find_not_finite(); }
 
 void Step::average_running_stats() {
-  state_->arrays->average_running_stats(*state_->communicator, *state_->stream);
+  state_->arrays->average_running_stats(state_->replicas(), *state_->stream);
 }
 
 const BatchPlan& Step::plan() const { return state_->plan; }
@@ -404,7 +476,8 @@ StepMemory Step::memory_bytes() const {
   memory.parameters = s.arrays->parameter_bytes();
   memory.gradients = s.sync->gradients().bytes() + s.program->bucket_bytes();
   memory.optimizer = s.optimizer->state_bytes();
-  memory.activations = s.program->activation_bytes();
+  memory.activations = s.arrays->activations().bytes();
+  if (s.pipeline) memory.activations += s.pipeline->exchange->bytes();
   for (const auto& slot : s.slots) {
     memory.parameters += slot->running_stats_before.bytes();
     memory.batches += slot->batch_bytes();
@@ -424,6 +497,7 @@ Optimizer& Step::optimizer() { return *state_->optimizer; }
 const model::Program& Step::program() const { return *state_->program; }
 std::span<const comm::Bucket> Step::buckets() const { return state_->sync->buckets(); }
 Stream& Step::stream() { return *state_->stream; }
+const PipelineStage& Step::stage() const { return state_->stage; }
 comm::Communicator& Step::communicator() { return *state_->communicator; }
 ops::Backend& Step::backend() { return state_->backend; }
 

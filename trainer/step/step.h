@@ -16,6 +16,7 @@
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/optimizer/state_arrays.h"
 #include "trainer/step/batch_plan.h"
+#include "trainer/step/stage_links.h"
 #include "trainer/step/step_result.h"
 
 namespace trireme::train {
@@ -90,6 +91,9 @@ class Step {
   const model::Program& program() const;
   std::span<const comm::Bucket> buckets() const;
   Stream& stream();
+  // Returns the pipeline stage that program() computes. No step may be in flight when others use its
+  // links.
+  const PipelineStage& stage() const;
   // Returns the communicator of all ranks over device memory. Its operations must be queued on
   // stream().
   comm::Communicator& communicator();

@@ -17,10 +17,13 @@ class StepTimer {
   // `max_passes` is the maximum number of passes of a step. The device must outlive the timer.
   StepTimer(Device& device, int64_t max_passes);
 
-  // Queue the measurement of a step. Call restart(), then record() at the beginning and in the
-  // middle of each pass, at the end of the last pass, after the gradient sums and after the update.
-  void restart() { next_ = 0; }
-  void record(Stream& stream) { stream.record(*events_[next_++]); }
+  // Queue the measurement of a step: its start, the begin and the end of the forward and of the
+  // backward pass of each micro-batch, in any order, then the end of all passes, of the gradient sums
+  // and of the update.
+  enum Mark { kForwardBegins, kForwardEnds, kBackwardBegins, kBackwardEnds, kMarks };
+  void record(Mark mark, int64_t pass, Stream& stream) { stream.record(pass_event(mark, pass)); }
+  enum Point { kStart, kPassesEnd, kSumsEnd, kUpdateEnds, kPoints };
+  void record(Point point, Stream& stream) { stream.record(*events_[static_cast<size_t>(point)]); }
 
   // Returns the timings of the last recorded step, which had `passes` passes and must be done. Does
   // not set `communication`.
@@ -29,11 +32,12 @@ class StepTimer {
   void add_to(StepTimeline& timeline, Event& start, int64_t passes) const;
 
  private:
-  Event& event(int64_t index) const { return *events_[static_cast<size_t>(index)]; }
+  Event& pass_event(Mark mark, int64_t pass) const {
+    return *events_[static_cast<size_t>(kPoints + kMarks * pass + mark)];
+  }
 
   Device& device_;
   std::vector<std::unique_ptr<Event>> events_;
-  size_t next_ = 0;
 };
 
 }  // namespace trireme::train

@@ -5,8 +5,11 @@
 #include <algorithm>
 
 #include "comm/bucketer.h"
+#include "core/alignment.h"
 #include "trainer/config/device.h"
-#include "trainer/optimizer/shard.h"
+#include "trainer/config/grid.h"
+#include "trainer/step/pipeline_schedule.h"
+#include "trainer/step/stage_plan.h"
 
 namespace trireme::train {
 
@@ -18,7 +21,7 @@ model::CompileOptions training_options(const Config& config, const BatchPlan& ba
   const Shard shard = shard_of(config.run, 0, ranks);
   model::CompileOptions options;
   options.batch = batch.micro;
-  options.accumulate = batch.passes > 1 && !shard.has_gradients;
+  options.accumulate = accumulates(config, batch, shard);
   options.transient_gradients = shard.has_gradients;
   options.dtype = compute_dtype(config);
   options.bucket_ends = [sizes](std::span<const int64_t> ends) {
@@ -36,12 +39,20 @@ TrainingProgram compile(const TrainingTarget& target, const BatchPlan& batch,
                         size_t activation_limit, model::Parameters& parameters) {
   model::CompileOptions options = training_options(target.config, batch, target.ranks);
   options.collective = target.collective;
+  const Grid grid = grid_of(target.config.run, target.rank, target.ranks);
+  if (grid.has_pipeline()) {
+    model::Parameters all;
+    const auto whole = model::Program::compile(target.graph, target.backend, options, all);
+    options.stage = {
+        plan_stages(target.config, target.graph, *whole, target.backend.device().kind()),
+        grid.stage};
+  }
   options.activation_limit = activation_limit;
-  TrainingProgram compiled{.batch = batch};
+  TrainingProgram compiled{.batch = batch, .stage = options.stage};
   compiled.program = model::Program::compile(target.graph, target.backend, options, parameters);
   compiled.memory =
       planned_memory(target.config, target.graph, batch, target.backend.device().kind(),
-                     target.ranks, parameters, *compiled.program, target.batches);
+                     target.rank, target.ranks, parameters, *compiled.program, target.batches);
   return compiled;
 }
 
@@ -77,14 +88,24 @@ int64_t choose_passes(const TrainingTarget& target) {
   return high;
 }
 
+bool accumulates(const Config& config, const BatchPlan& batch, Shard shard) {
+  // With a pipeline, the first pass may add to the gradient of a parameter that another stage writes.
+  const bool adds = batch.passes > 1 || config.run.parallel().stages() > 1;
+  return adds && !shard.has_gradients;
+}
+
 TrainingProgram compile_training(const TrainingTarget& target, int64_t passes,
                                  model::Parameters& parameters) {
   const BatchPlan batch = with_passes(plan_batch(target.config, target.ranks), passes);
   TrainingProgram plain = compile(target, batch, 0, parameters);
   const size_t needed = plain.memory.total();
   if (target.limit == 0 || needed <= target.limit) return plain;
-  const size_t other = needed - plain.program->activation_bytes();
-  return compile(target, batch, target.limit > other ? target.limit - other : 1, parameters);
+  const Grid grid = grid_of(target.config.run, target.rank, target.ranks);
+  const auto in_flight =
+      static_cast<size_t>(micro_batches_in_flight(grid.stage, grid.stages, batch.passes));
+  const size_t other = needed - in_flight * device_aligned(plain.program->activation_bytes());
+  const size_t limit = target.limit > other ? (target.limit - other) / in_flight : 0;
+  return compile(target, batch, std::max<size_t>(limit, 1), parameters);
 }
 
 std::string recomputation_text(const model::Program& program) {

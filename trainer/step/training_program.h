@@ -9,6 +9,7 @@
 #include "model/graph.h"
 #include "model/program.h"
 #include "trainer/config/config.h"
+#include "trainer/optimizer/shard.h"
 #include "trainer/step/batch_plan.h"
 #include "trainer/step/rank_memory.h"
 
@@ -16,6 +17,7 @@ namespace trireme::train {
 
 struct TrainingProgram {
   BatchPlan batch;
+  model::Stage stage = {};  // of the network that the program is compiled for
   std::unique_ptr<const model::Program> program = nullptr;
   RankMemory memory = {};
 };
@@ -29,12 +31,17 @@ struct TrainingTarget {
   size_t limit;                      // see memory_limit()
   int batches;                       // full batches in memory
   Collective* collective = nullptr;  // see CompileOptions::collective
+  int rank = 0;
 };
 
 // Returns the number of passes of a step: as configured or, with batch.micro -1, the smallest with
 // which the plan fits into memory without recomputation; if there is none, that of micro-batches of
 // one sample.
 int64_t choose_passes(const TrainingTarget& target);
+
+// Returns whether the passes of a step add to gradients that are zero before the first one. Otherwise
+// a pass overwrites them.
+bool accumulates(const Config& config, const BatchPlan& batch, Shard shard);
 
 // Compiles the program with this number of passes. If `parameters` are empty, fills them in. If the
 // plan exceeds the limit, the program recomputes as much as is needed and possible.

@@ -1,0 +1,198 @@
+// Runs whose network is divided among ranks (parallel.stages).
+#include <fstream>
+
+#include "runs.h"
+#include "step_fixture.h"
+
+namespace trireme::train {
+namespace {
+
+// A residual branch, statistics of each micro-batch, and random numbers.
+const char* const kBranches = R"(
+model { network {
+  layer { name: "a" conv2d { channels: 8 kernel: 3 padding: 1 bias: false } }
+  layer { name: "b" batch_norm {} }
+  layer { name: "c" relu {} }
+  layer { name: "d" conv2d { channels: 8 kernel: 3 padding: 1 } }
+  layer { name: "e" dropout { rate: 0.2 } }
+  layer { name: "f" add {} input: "e" input: "c" }
+  layer { name: "g" max_pool { kernel: 2 } }
+  layer { name: "h" flatten {} }
+  layer { name: "i" dense { units: 24 } }
+  layer { name: "j" relu {} }
+  layer { name: "k" dense { units: 10 } }
+  layer { softmax_cross_entropy { label_smoothing: 0.1 } }
+} }
+optimizer { sgd { momentum: 0.9 } weight_decay: 1e-3 }
+schedule { learning_rate: 0.02 cosine {} warmup { steps: 5 } }
+)";
+
+// The head is tied to the embedding, which is in another stage.
+const char* const kGpt = R"(
+model { network {
+  layer { name: "te" embedding { units: 16 positions: LEARNED weight_init { normal { std: 0.1 } } } }
+  layer { layer_norm {} }
+  layer { dense { units: 48 } }
+  layer { attention { heads: 2 causal: true } }
+  layer { name: "out" dense { units: 16 } }
+  layer { dropout { rate: 0.2 } }
+  layer { name: "sum" input: "te" input: "dropout_5" add {} }
+  layer { layer_norm {} }
+  layer { dense { bias: false tied_to: "te" } }
+  layer { softmax_cross_entropy { ignore_index: 5 } }
+} }
+optimizer { adamw { beta2: 0.99 } weight_decay: 0.1 }
+schedule { learning_rate: 0.01 cosine {} warmup { steps: 5 } }
+)";
+
+const std::vector<std::string> kShort{"batch.micro=5", "checkpoint.every_steps=7",
+                                      "train.epochs=5"};
+
+std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+class PipelineTest : public RunTest {
+ protected:
+  std::string stages(int count) const { return "parallel.stages=" + std::to_string(count); }
+  std::string stages() const { return stages(world_->size()); }
+
+  // Runs with one rank and with a stage on each rank.
+  void run_both(const std::string& network, const std::string& name,
+                const std::vector<std::string>& assignments) {
+    const auto all = with(kShort, assignments);
+    run_alone(network, name + "-alone", all);
+    run(network, name + "-stages", with(all, {stages()}));
+  }
+
+  void expect_same_training(const std::string& network, const std::string& name,
+                            const std::vector<std::string>& assignments = {}) {
+    SCOPED_TRACE(name);
+    run_both(network, name, assignments);
+    expect_same(name + "-alone", name + "-stages");
+  }
+
+  void expect_same(const std::string& a, const std::string& b) {
+    EXPECT_EQ(losses(a).size(), 20u);
+    EXPECT_EQ(losses(a), losses(b));
+    for (const char* part : {"model.safetensors", "optimizer.safetensors"}) {
+      EXPECT_TRUE(file(checkpoint(a, 20) / part) == file(checkpoint(b, 20) / part)) << part;
+    }
+    EXPECT_EQ(events(a, "eval").back()["eval_loss"], events(b, "eval").back()["eval_loss"]);
+  }
+
+  std::vector<std::string> text() const {
+    if (world_->rank() == 0) {
+      std::ofstream file(root_ / "text.txt");
+      for (int i = 0; i < 400; ++i) file << "abcde efgh "[(i * i + i / 7) % 11] << "ed";
+    }
+    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+    return {"data={root: '" + root_.string() +
+                "' text {train_file: 'text.txt' length: 12} holdout: 0.2}",
+            "batch.global=10", "batch.micro=2", "train.max_steps=20"};
+  }
+
+  void expect_refused(const std::vector<std::string>& assignments, const std::string& part,
+                      const char* network = kBranches) {
+    expect_agreed_error([&] { run(network, "refused", with(kShort, assignments)); },
+                        ExitCode::kBadConfig, part);
+  }
+};
+
+TEST_P(PipelineTest, IsBitwiseAccumulation) {
+  expect_same_training(kBranches, "momentum");
+  expect_same_training(kBranches, "adamw",
+                       {"optimizer={adamw {} weight_decay: 0.01 ema {decay: 0.9}}"});
+  expect_same_training(kBranches, "frozen", {"model.freeze='a[.].*'"});
+  expect_same_training(kBranches, "one-micro-batch", {"batch.micro=50"});
+  if (ops::cpu_computes_in(DType::kBF16)) {
+    expect_same_training(kBranches, "in-BF16", {"train.precision=BF16"});
+  }
+}
+
+// Norms are summed over stages, which rounds differently.
+TEST_P(PipelineTest, SumsNormsOverStages) {
+  for (const auto& [name, assignment] :
+       {std::pair{"clipped", "train.clip_norm=0.1"},
+        std::pair{"lamb", "optimizer={lamb {} weight_decay: 0.01}"}}) {
+    run_both(kBranches, name, {assignment});
+    expect_same_losses(name + std::string("-alone"), name + std::string("-stages"), 20, 1e-6);
+  }
+}
+
+TEST_P(PipelineTest, SharesTiedWeights) {
+  run_both(kGpt, "tied", with(text(), {"train.clip_norm=1"}));
+  expect_same_losses("tied-alone", "tied-stages", 20);
+}
+
+TEST_P(PipelineTest, ResumesInAnyLayout) {
+  run_alone(kBranches, "alone", kShort);
+  run_alone(kBranches, "to-stages", with(kShort, {"train.max_steps=10"}));
+  run(kBranches, "to-stages", with(kShort, {stages()}));
+  expect_same("alone", "to-stages");
+  run(kBranches, "to-one", with(kShort, {stages(), "train.max_steps=10"}));
+  run_alone(kBranches, "to-one", kShort);
+  expect_same("alone", "to-one");
+}
+
+TEST_P(PipelineTest, StartsFromInitialValues) {
+  run_alone(kBranches, "source", kShort);
+  const std::string from =
+      "model.init_from='" + (checkpoint("source", 20) / "model.safetensors").string() + "'";
+  expect_same_training(kBranches, "fine-tuned", {from, "optimizer={adamw {} ema {decay: 0.9}}"});
+}
+
+TEST_P(PipelineTest, CombinesWithReplicas) {
+  if (world_->size() != 4) GTEST_SKIP() << "needs 2 stages of 2 replicas";
+  // Statistics of micro-batches depend on the number of replicas.
+  const auto all = with(kShort, {"batch.global=48"});
+  run_alone(kPlain, "alone", all);
+  run(kPlain, "grid", with(all, {stages(2)}));
+  run(kPlain, "grid-zero1", with(all, {stages(2), "parallel.shard=OPTIMIZER"}));
+  expect_same_losses("alone", "grid", 20, 1e-6);
+  expect_same_losses("grid", "grid-zero1", 20, 1e-6);
+  run(kPlain, "resumed", with(all, {"parallel.shard=OPTIMIZER", "train.max_steps=7"}));
+  run(kPlain, "resumed", with(all, {stages(2), "parallel.shard=OPTIMIZER", "train.max_steps=14"}));
+  run(kPlain, "resumed", with(all, {stages(4)}));
+  expect_same_losses("alone", "resumed", 20, 1e-5);
+  run(kGpt, "tied-grid", with(text(), {stages(2), "parallel.shard=OPTIMIZER"}));
+  run_alone(kGpt, "tied-alone", text());
+  expect_same_losses("tied-alone", "tied-grid", 20);
+}
+
+TEST_P(PipelineTest, EachStageHasItsPartOfTheMemory) {
+  const std::vector<std::string> assignments{"train.device=cpu", stages(), "batch.micro=2"};
+  StepFixture fixture(*world_, kBranches + std::string(kCommon), assignments);
+  const model::Parameters& own = fixture.step().parameters();
+  std::vector<double> count{static_cast<double>(own.count())};
+  comm::sum(*world_, count);
+  StepFixture whole(*world_, kBranches + std::string(kCommon), {"train.device=cpu"});
+  EXPECT_EQ(count[0], static_cast<double>(whole.step().parameters().count()));
+  EXPECT_LT(own.count(), whole.step().parameters().count());
+  EXPECT_TRUE(fixture.step().state().is_distributed());
+}
+
+TEST_P(PipelineTest, NamesTheStageWithNumbersThatAreNotFinite) {
+  expect_agreed_error(
+      [&] {
+        run(kBranches, "diverges",
+            with(kShort, {stages(), "schedule={learning_rate: 1e30}", "checks.non_finite=STOP"}));
+      },
+      ExitCode::kFailure, "is not finite");
+}
+
+TEST_P(PipelineTest, RefusesWhatItCannotDo) {
+  expect_refused({"parallel.stages=7"}, "7 stages need a multiple of 7 ranks");
+  expect_refused({stages(), "batch.micro=5"}, "statistics over all ranks", kSyncNorm);
+  if (world_->size() == 2) {
+    expect_refused({stages(), "parallel.cut_after=['dd']"}, "did you mean");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, PipelineTest, testing::Values("cpu"));
+
+}  // namespace
+}  // namespace trireme::train
+
+int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }
