@@ -27,9 +27,15 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 std::string nearest(std::string_view word, std::span<const std::string> candidates) {
+  // Comparing two words takes as long as the product of their lengths.
+  constexpr size_t kMaxWord = 100;
+  constexpr size_t kMaxCandidates = 10000;
+  if (word.size() > kMaxWord) return {};
+  candidates = candidates.first(std::min(candidates.size(), kMaxCandidates));
   size_t best = std::max<size_t>(2, word.size() / 2) + 1;
   std::string found;
   for (const std::string& candidate : candidates) {
+    if (candidate.size() > kMaxWord) continue;
     // The distance is at least the difference of the lengths.
     if (std::max(word.size(), candidate.size()) >= best + std::min(word.size(), candidate.size())) {
       continue;

@@ -13,6 +13,9 @@
 namespace trireme::data {
 namespace {
 
+// Of many unknown columns, only the first are listed anyway.
+constexpr size_t kMaxSuggested = 100;
+
 constexpr size_t kMaxNamesShown = 8;  // in messages
 
 std::string listed(const std::vector<std::string>& all, std::string_view separator) {
@@ -63,7 +66,7 @@ MatchedColumns match_names(const TableColumns& trained, std::span<const std::str
   std::vector<std::string> problems;
   for (const std::string& name : missing) problems.push_back(fmt::format("no column '{}'", name));
   for (const auto& [name, column] : unknown) {
-    const std::string meant = nearest(name, missing);
+    const std::string meant = problems.size() < kMaxSuggested ? nearest(name, missing) : "";
     problems.push_back(
         fmt::format("an unknown column '{}'{}", name,
                     meant.empty() ? "" : fmt::format(" (did you mean '{}'?)", meant)));

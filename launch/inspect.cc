@@ -65,7 +65,7 @@ void print_memory(const Target& target, const RankPlan& plan) {
   for (const train::RankMemory::Part& part : plan.memory.parts) row(part.name, part.bytes);
   row("total", plan.memory.total());
   const size_t limit = train::memory_limit(target.config, plan.budget);
-  if (limit > 0) row("limit (memory.limit_bytes)", limit);
+  if (limit > 0) row("limit", limit);
 }
 
 // Prints the memory of a rank with each way to reduce it.
@@ -131,6 +131,7 @@ void print_recomputation(const model::Graph& graph, const RankPlan& plan) {
                bytes_text(bytes));
     return;
   }
+  std::fflush(stdout);  // measuring takes a while
   try {
     const double seconds = measure_recomputation(plan, graph);
     fmt::print("\n{}: {:.3g} ms per pass, measured\n", text, 1e3 * seconds);
@@ -142,7 +143,7 @@ void print_recomputation(const model::Graph& graph, const RankPlan& plan) {
 // Called by rank 0 only, since the plan is the same on every rank.
 void print_plan(const InspectOptions& options, const Target& target, const model::Graph& graph,
                 int ranks) {
-  const auto plan = plan_rank(target, graph, ranks, 1);
+  const auto plan = plan_rank(target, graph, ranks, ranks);
   const data::SampleSpec& samples = target.samples;
   const train::BatchPlan& batch = plan->batch;
   fmt::print("{}: input {}, {}, {} samples per rank in {} pass{} of {}\n\n",

@@ -3,6 +3,7 @@
 // period (trainer/run/stop_signals.h) print a failure and end the process.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <chrono>
 #include <cstdio>
@@ -140,6 +141,16 @@ int handle_failed_start(const Command& command, const Failure& failure) {
   return failure.code;
 }
 
+// Returns the exit code, or that of a failure if what was printed could not be written. The reader
+// of a pipe may stop reading.
+int checked_output(int code) {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  struct stat status {};
+  if (fstat(STDOUT_FILENO, &status) == 0 && S_ISFIFO(status.st_mode)) return code;
+  print_failure("trireme", "cannot write to standard output: the disk is full or it was closed");
+  return code == 0 ? static_cast<int>(ExitCode::kFailure) : code;
+}
+
 int run(const Command& command) {
   std::set_terminate(end_all_ranks);
   fault_point("before_mpi");
@@ -169,5 +180,5 @@ int main(int argc, char** argv) {
   trireme::cli::open_standard_streams();
   const trireme::cli::Command command = trireme::cli::parse_command_line(argc, argv);
   trireme::limit_openmp_spinning(argv);
-  return trireme::cli::run(command);
+  return trireme::cli::checked_output(trireme::cli::run(command));
 }

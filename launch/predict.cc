@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "data/loader.h"
 #include "data/unlabeled.h"
 #include "launch/cli.h"
@@ -170,7 +171,10 @@ data::LoaderOptions loading(const train::Config& config, comm::Communicator& com
 train::Config load(const PredictOptions& options, const train::RunFolder& run) {
   std::vector<std::string> assignments = options.all_assignments();
   if (options.threads > 0) assignments.push_back(fmt::format("train.threads={}", options.threads));
-  return train::load_config(run.config().string(), assignments);
+  train::Config config = train::load_config(run.config().string(), assignments);
+  config.run.mutable_parallel()->set_stages(1);  // this process computes all of the network
+  config.run.mutable_parallel()->clear_cut_after();
+  return config;
 }
 
 int predict(const PredictOptions& options) {
@@ -200,7 +204,7 @@ int predict(const PredictOptions& options) {
     const std::span<const float> numbers = predictor.run(batch.inputs, batch.rows);
     const size_t each = predictor.outputs();
     for (int64_t row = 0; row < batch.rows; ++row) {
-      const std::string name = dataset->where(batch.samples[row]);
+      const std::string name = printable(dataset->where(batch.samples[row]));
       const auto outputs = numbers.subspan(row * each, each);
       if (!std::ranges::all_of(outputs, [](float output) { return std::isfinite(output); }) &&
           not_finite++ == 0) {

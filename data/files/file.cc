@@ -26,6 +26,11 @@ std::vector<uint8_t> read_raw(const std::string& path) {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
+  std::error_code missing;
+  const fs::file_type type = fs::status(path, missing).type();
+  if (type == fs::file_type::fifo || type == fs::file_type::character) {
+    throw DataError(path, "is not a regular file");  // it may never end
+  }
   const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
   if (!file) throw DataError(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
   std::error_code unknown;  // on failure, the buffer grows as needed

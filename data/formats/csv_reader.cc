@@ -16,6 +16,8 @@
 namespace trireme::data {
 namespace {
 
+constexpr int64_t kMaxColumns = 1 << 20;
+
 std::string place(const std::string& path, int64_t line, size_t column,
                   const std::vector<std::string>& names) {
   std::string text = fmt::format("{}: line {}, column {}", path, line, column + 1);
@@ -96,6 +98,10 @@ class Lines {
           first != std::string_view::npos && line[first] == '"' && delimiter_ != '"';
       const size_t close = quoted ? closing_quote(line, first) : 0;
       const size_t end = std::min(line.find(delimiter_, quoted ? close + 1 : at), line.size());
+      if (std::ssize(fields_) == kMaxColumns) {
+        throw DataError(place(path_, number_, fields_.size(), {}),
+                        fmt::format("has more than {} columns", kMaxColumns));
+      }
       quoted_.push_back(quoted);
       if (!quoted) {
         fields_.push_back(trimmed(line.substr(at, end - at), blanks_));

@@ -80,14 +80,19 @@ void install(jpeg_source_mgr& source) {
   source.term_source = [](j_decompress_ptr) {};
 }
 
-// A limit for progressive JPEG. A small malicious file can have very many scans, and each one
-// processes all coefficients.
+// Limits for progressive JPEG. A small malicious file can have very many scans, and each one processes
+// all coefficients.
 constexpr int kMaxScans = 500;
+constexpr int64_t kMaxScannedPixels = int64_t{2} << 30;
 
 void check_scans(j_common_ptr codec) {
   const auto* decoder = reinterpret_cast<j_decompress_ptr>(codec);
-  if (decoder->input_scan_number <= kMaxScans) return;
-  std::snprintf(handler_of(codec).message.data(), JMSG_LENGTH_MAX, "more than %d scans", kMaxScans);
+  const int64_t pixels = int64_t{decoder->image_width} * decoder->image_height;
+  const int64_t scans =
+      std::min<int64_t>(kMaxScans, kMaxScannedPixels / std::max<int64_t>(pixels, 1));
+  if (decoder->input_scan_number <= std::max<int64_t>(scans, 1)) return;
+  std::snprintf(handler_of(codec).message.data(), JMSG_LENGTH_MAX, "more than %d scans",
+                static_cast<int>(scans));
   handler_of(codec).failure = ErrorHandler::Failure::kRefused;
   std::longjmp(handler_of(codec).jump, 1);
 }

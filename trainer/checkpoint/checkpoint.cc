@@ -245,7 +245,7 @@ void Checkpoints::remove_old(const std::vector<std::string>& exceptions) const {
 FoundCheckpoint open_checkpoint(const fs::path& path) {
   const fs::path manifest_path = path / kManifest;
   try {
-    const Json manifest = Json::parse(read_text(manifest_path));
+    const Json manifest = parse_json(read_text(manifest_path));
     if (manifest.at("format") != kManifestFormat) {
       throw DataError(manifest_path.string(), "has a format that this version does not support");
     }

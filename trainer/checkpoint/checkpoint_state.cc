@@ -271,7 +271,7 @@ std::string to_json(const CheckpointState& state) {
 }
 
 CheckpointState state_from_json(const std::string& text, const std::string& file) try {
-  const Json parsed = Json::parse(text);
+  const Json parsed = parse_json(text);
   const Fields fields(parsed);
   if (fields.has("format") &&
       fields.integer<int>("format", 1, std::numeric_limits<int>::max()) > kStateFormat) {

@@ -13,6 +13,7 @@
 #include "core/text.h"
 #include "model/names.h"
 #include "model/onnx/onnx.h"
+#include "trainer/base/json.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -37,7 +38,7 @@ void add_safetensors(const fs::path& path, model::Weights& weights) {
 model::Weights read_shards(const fs::path& index) {
   std::set<std::string> files;
   try {
-    const auto json = nlohmann::json::parse(read_text(index));
+    const auto json = parse_json(read_text(index));
     for (const auto& file : json.at("weight_map")) files.insert(file.get<std::string>());
   } catch (const nlohmann::json::exception& error) {
     throw DataError(index.string(), fmt::format("is damaged: {}", error.what()));

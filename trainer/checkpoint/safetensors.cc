@@ -80,10 +80,14 @@ std::string safetensors_header(std::span<const SafetensorsEntry> entries,
 }
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
-    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+    // O_NONBLOCK: opening a pipe must not block.
+    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
   if (file_ < 0)
     throw DataError(path_.string(), std::string("cannot be read: ") + std::strerror(errno));
   try {
+    if (!std::filesystem::is_regular_file(path)) {
+      throw DataError(path_.string(), "is not a regular file");
+    }
     read_header();
   } catch (...) {
     ::close(file_);
@@ -111,7 +115,7 @@ void SafetensorsReader::read_header() {
   read_at(sizeof length, text.data(), length);
   const uint64_t values = sizeof length + length;
   try {
-    const auto header = nlohmann::json::parse(text);
+    const auto header = parse_json(text);
     for (const auto& [name, entry] : header.items()) {
       if (name != "__metadata__") add(name, entry, values, size);
     }

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "trainer/base/json.h"
 #include "trainer/config/config_text.h"
 #include "trainer/config/monitor.h"
 #include "trainer/config/run_folder.h"
@@ -27,7 +28,6 @@ using Json = nlohmann::json;
 
 // Size limit of every file but metrics.jsonl. An evaluation.json with its images is far smaller.
 constexpr uintmax_t kMaxFileBytes = 64 << 20;
-constexpr int kMaxJsonDepth = 16;
 constexpr auto kStaleAfter = std::chrono::minutes(2);
 
 // Returns the text of a file of the run, or nullopt if it does not exist or cannot be used; the
@@ -49,9 +49,7 @@ std::optional<std::string> read_if_exists(const fs::path& path, RunRecords& reco
 Json read_json(const fs::path& path, RunRecords& records) {
   const auto content = read_if_exists(path, records);
   if (!content) return {};
-  // Limits the nesting, because the value is serialized again (recursively) by the report.
-  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth < kMaxJsonDepth; };
-  Json value = Json::parse(*content, shallow, /*allow_exceptions=*/false);
+  Json value = parse_json(*content, /*throws=*/false);
   if (value.is_object()) return value;
   records.problems.push_back(path.filename().string() + ": skipped: not a valid JSON object");
   return {};

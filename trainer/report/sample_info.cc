@@ -125,7 +125,7 @@ SampleInfo read_sample_info(const std::filesystem::path& run_folder, const Confi
   if (!std::filesystem::exists(path))
     return sample_info_of(*open_data(config, data::Part::kEvaluation));
   try {
-    return info_from(Json::parse(read_text(path)));
+    return info_from(parse_json(read_text(path)));
   } catch (const DataError&) {
     throw;
   } catch (const std::exception& error) {

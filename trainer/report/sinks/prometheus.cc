@@ -22,6 +22,7 @@
 #include "core/clock.h"
 #include "core/descriptor.h"
 #include "core/error.h"
+#include "core/text.h"
 #include "trainer/base/process.h"
 
 namespace trireme::train {
@@ -96,7 +97,7 @@ struct PrometheusSink::State {
            {"precision", r.precision},
            {"ranks", fmt::format("{}", r.ranks)},
            {"version", r.version},
-           {"run_dir", r.run_dir}});
+           {"run_dir", printable(r.run_dir)}});
     at(r.step, r.epoch);
     gauge("trireme_planned_steps", "Planned number of updates of the run.",
           static_cast<double>(r.total_steps));
