@@ -115,6 +115,22 @@ TRIREME_INLINE inline float fast_exp(float x) {
   return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
 }
 
+TRIREME_INLINE inline float fast_sigmoid(float x) { return 1 / (1 + fast_exp(-x)); }
+
+// Returns tanh(x), with an error as that of fast_exp. Loops over it can be vectorized (after
+// Cephes).
+TRIREME_INLINE inline float fast_tanh(float x) {
+  const float square = x * x;
+  float p = -5.70498872745e-3f;
+  p = p * square + 2.06390887954e-2f;
+  p = p * square - 5.37397155531e-2f;
+  p = p * square + 1.33314422036e-1f;
+  p = p * square - 3.33332819422e-1f;
+  const float near_zero = p * square * x + x;
+  const float elsewhere = 1 - 2 / (fast_exp(2 * x) + 1);
+  return square < 0.390625f ? near_zero : elsewhere;
+}
+
 template <class T>
 TRIREME_VECTORIZED static void accumulate_row(const T* row, float* sum, int64_t width) {
   for (int64_t i = 0; i < width; ++i) sum[i] += to_float(row[i]);
