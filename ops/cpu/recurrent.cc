@@ -86,7 +86,9 @@ TRIREME_VECTORIZED void forward_row(Lstm, int64_t n, const float* a, const float
     const float o = fast_sigmoid(a[3 * n + j] + r[3 * n + j] + to_float(bias[3 * n + j]));
     const float c = f * state[j] + i * g;
     state[j] = c;
-    h[j] = y[j] = from_float<T>(o * fast_tanh(c));
+    const float value = o * fast_tanh(c);
+    h[j] = from_float<T>(value);
+    y[j] = from_float<T>(value);
     if constexpr (kSaves) {
       saved[j] = from_float<T>(i);
       saved[n + j] = from_float<T>(f);
@@ -106,8 +108,10 @@ TRIREME_VECTORIZED void forward_row(Gru, int64_t n, const float* a, const float*
     const float z = fast_sigmoid(a[n + j] + p[n + j] + to_float(bias[n + j]));
     const float r_n = p[2 * n + j] + to_float(bias[2 * n + j]);
     const float candidate = fast_tanh(a[2 * n + j] + r * r_n);
-    state[j] = (1 - z) * candidate + z * state[j];
-    h[j] = y[j] = from_float<T>(state[j]);
+    const float value = (1 - z) * candidate + z * state[j];
+    state[j] = value;
+    h[j] = from_float<T>(value);
+    y[j] = from_float<T>(value);
     if constexpr (kSaves) {
       saved[j] = from_float<T>(r);
       saved[n + j] = from_float<T>(z);
@@ -125,12 +129,11 @@ struct SavedStep {
   const float *cell, *cell_before;
 };
 
-// The gradients of a step: da and, for GRU, dr, [G * H]. Also writes dr to `next`, for the product
-// that gives dh before the step. dh, the gradient from the step after, is that of h without dy;
-// dcell is that of the cell, before and after this call.
+// The gradients of a step: da and, where it differs, dr, [G * H]. dh, the gradient from the step
+// after, is that of h without dy; dcell is that of the cell, before and after this call.
 template <class T>
 TRIREME_VECTORIZED void backward_row(Lstm, int64_t n, const SavedStep<T>& saved, const T* dy,
-                                     float* dh, float* dcell, T* da, T*, T* next) {
+                                     float* dh, float* dcell, T* da, T*) {
   const T* gates = saved.gates;
   const float *cell = saved.cell, *cell_before = saved.cell_before;
 #pragma omp simd
@@ -140,17 +143,17 @@ TRIREME_VECTORIZED void backward_row(Lstm, int64_t n, const SavedStep<T>& saved,
     const float d = to_float(dy[j]) + dh[j], tanh_c = fast_tanh(cell[j]);
     const float dc = dcell[j] + d * o * (1 - tanh_c * tanh_c);
     dcell[j] = dc * f;
-    da[j] = next[j] = from_float<T>(dc * g * i * (1 - i));
-    da[n + j] = next[n + j] = from_float<T>(dc * cell_before[j] * f * (1 - f));
-    da[2 * n + j] = next[2 * n + j] = from_float<T>(dc * i * (1 - g * g));
-    da[3 * n + j] = next[3 * n + j] = from_float<T>(d * tanh_c * o * (1 - o));
+    da[j] = from_float<T>(dc * g * i * (1 - i));
+    da[n + j] = from_float<T>(dc * cell_before[j] * f * (1 - f));
+    da[2 * n + j] = from_float<T>(dc * i * (1 - g * g));
+    da[3 * n + j] = from_float<T>(d * tanh_c * o * (1 - o));
   }
 }
 
 // Leaves the part of dh in dh that does not flow through the product.
 template <class T>
 TRIREME_VECTORIZED void backward_row(Gru, int64_t n, const SavedStep<T>& saved, const T* dy,
-                                     float* dh, float*, T* da, T* dr, T* next) {
+                                     float* dh, float*, T* da, T* dr) {
   const T *gates = saved.gates, *h_before = saved.h_before;
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) {
@@ -159,11 +162,10 @@ TRIREME_VECTORIZED void backward_row(Gru, int64_t n, const SavedStep<T>& saved, 
     const float d = to_float(dy[j]) + dh[j];
     const float dn = d * (1 - z) * (1 - candidate * candidate);
     dh[j] = d * z;
-    da[j] = dr[j] = next[j] = from_float<T>(dn * r_n * r * (1 - r));
-    da[n + j] = dr[n + j] = next[n + j] =
-        from_float<T>(d * (to_float(h_before[j]) - candidate) * z * (1 - z));
+    da[j] = from_float<T>(dn * r_n * r * (1 - r));
+    da[n + j] = from_float<T>(d * (to_float(h_before[j]) - candidate) * z * (1 - z));
     da[2 * n + j] = from_float<T>(dn);
-    dr[2 * n + j] = next[2 * n + j] = from_float<T>(dn * r);
+    dr[2 * n + j] = from_float<T>(dn * r);
   }
 }
 
@@ -425,7 +427,7 @@ class BackwardSteps {
   }
 
  private:
-  // Of the sequences of a block.
+  // Of the sequences of a block. `next` is dr of a step, for the product that gives dh before it.
   struct Memory {
     float *dh, *dcell;
     T* next;
@@ -445,10 +447,12 @@ class BackwardSteps {
       for (int64_t i = 0; i < count; ++i) {
         const int64_t sample = product_.first(block) + i, row = n_.row(sample, step);
         const SavedStep<T> saved = saved_step(args, out, zeros, sample, step);
+        T* const da = static_cast<T*>(out.da) + row * n_.gates;
+        T* const dr = static_cast<T*>(out.dr) + row * n_.gates;
         backward_row(Cell(), n_.hidden, saved, pointer<const T>(args, Op::kDy) + row * n_.hidden,
-                     m.dh + i * n_.hidden, m.dcell + i * n_.hidden,
-                     static_cast<T*>(out.da) + row * n_.gates,
-                     static_cast<T*>(out.dr) + row * n_.gates, m.next + i * n_.gates);
+                     m.dh + i * n_.hidden, m.dcell + i * n_.hidden, da, dr);
+        if (!kLstm) std::copy_n(da, 2 * n_.hidden, dr);
+        std::copy_n(dr, n_.gates, m.next + i * n_.gates);
       }
       if (step > 0) product_.run(block, m.next, packed, m.dh, m.scratch);
     }

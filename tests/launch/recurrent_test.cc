@@ -31,7 +31,10 @@ TEST_P(RecurrentLosses, EqualThoseOfPyTorch) {
       }}
       init_from: "{}/{}.safetensors"
     }}
-    data {{ text {{ train_file: "{}/text.txt" length: 16 }} shuffle: false }}
+    data {{
+      root: "{}" shuffle: false
+      text {{ train_file: "text.txt" eval_file: "text.txt" length: 16 }}
+    }}
     batch {{ global: 4 }} train {{ max_steps: 20 device: "cpu" }}
     optimizer {{ sgd {{ momentum: 0.75 }} }} schedule {{ learning_rate: 0.5 }}
   )",
