@@ -1,10 +1,10 @@
-// Recurrent layers: LSTM (Hochreiter and Schmidhuber, Neural Computation 9(8), 1997, with the forget
-// gate of Gers et al., 2000) and GRU (Cho et al., arXiv:1406.1078, with the reset gate after the
-// product, as in PyTorch and cuDNN). Formulas and order of the gates are those of PyTorch.
+// Recurrent layers: LSTM (Hochreiter and Schmidhuber, Neural Computation 9(8), 1997, with the
+// forget gate of Gers et al., 2000) and GRU (Cho et al., arXiv:1406.1078, with the reset gate after
+// the product, as in PyTorch and cuDNN). Formulas and order of the gates are those of PyTorch.
 //
-// x [B, T, C] has B sequences, y [B, T, H]. The weights weight_ih [G * H, C] and weight_hh [G * H, H]
-// and the biases [G * H] hold G gates, one after the other. For each gate, with the state h before
-// the step,
+// x [B, T, C] has B sequences, and so has y [B, T, H]. The weights weight_ih [G * H, C] and
+// weight_hh [G * H, H] and the biases [G * H] hold G gates, one after the other. For each gate, with
+// the state h before the step,
 //   a = weight_ih x + bias_ih,  r = weight_hh h + bias_hh
 // LSTM, with the gates i, f, g, o and the cell c before the step:
 //   i = sigmoid(a_i + r_i),  f = sigmoid(a_f + r_f),  g = tanh(a_g + r_g),  o = sigmoid(a_o + r_o)
@@ -28,8 +28,8 @@ constexpr int64_t states_of(RecurrentCell cell) { return cell == RecurrentCell::
 
 // kInitial [B, S, H], the state before the first step, is 0 if absent. kFinal [B, S, H], that after
 // the last step, is optional. Both are f32, whatever the compute dtype. kWorkspace has what the
-// backward pass needs, in a size that the plan chooses (request it with `unsized_workspace()`); it is
-// absent in inference.
+// backward pass needs, in a size that the plan chooses (request it with `unsized_workspace()`); it
+// is absent in inference.
 struct RecurrentForward {
   enum Arg { kX, kWeightIh, kWeightHh, kBiasIh, kBiasHh, kInitial, kY, kFinal, kWorkspace, kArgs };
   static const OpInfo kInfo;

@@ -1,4 +1,5 @@
-// The products of recurrent layers over all rows at once, made of a backend's plans of dense layers.
+// The products of recurrent layers over all rows at once, made of a backend's plans of dense
+// layers.
 #pragma once
 
 #include <algorithm>

@@ -121,8 +121,8 @@ TRIREME_VECTORIZED void forward_row(Gru, int64_t n, const float* a, const float*
   }
 }
 
-// What a step of a sequence reads in the backward pass. For LSTM, `cell` and `cell_before` are those
-// after and before the step.
+// What a step of a sequence reads in the backward pass. For LSTM, `cell` and `cell_before` are the
+// cells after and before the step.
 template <class T>
 struct SavedStep {
   const T *gates, *h_before;

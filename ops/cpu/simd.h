@@ -117,8 +117,8 @@ TRIREME_INLINE inline float fast_exp(float x) {
 
 TRIREME_INLINE inline float fast_sigmoid(float x) { return 1 / (1 + fast_exp(-x)); }
 
-// Returns tanh(x) as a quotient of polynomials (those of Eigen), with an error of a few units in the
-// last place. Loops over it can be vectorized, since it has no branches.
+// Returns tanh(x) as a quotient of polynomials (those of Eigen), with an error of a few units in
+// the last place. Loops over it can be vectorized, since it has no branches.
 TRIREME_INLINE inline float fast_tanh(float x) {
   constexpr float kBound = 7.90531110763549805f;  // beyond, the result is 1
   x = x < -kBound ? -kBound : x > kBound ? kBound : x;

@@ -1,5 +1,5 @@
-// Recurrent layers. The inputs of all steps are multiplied at once. Each step is a matrix product of
-// cuBLASLt and a kernel (recurrent_steps.h).
+// Recurrent layers. The inputs of all steps are multiplied at once. Each step is a matrix product
+// of cuBLASLt and a kernel (recurrent_steps.h).
 #include "ops/recurrent.h"
 
 #include <algorithm>

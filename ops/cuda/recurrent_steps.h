@@ -70,8 +70,8 @@ struct ForwardStep {
 void forward_step(Stream& stream, const StepSizes& n, int64_t step, const ForwardStep& args,
                   const CachedStates& cached, const StepStates& states);
 
-// Writes da, dr and h before the step to the rows of RecurrentGradients::Steps. `next` [B, G * H] is
-// dr again, for the product that gives dh before the step. dh and dcell [B, H] come from the step
+// Writes da, dr and h before the step to the rows of RecurrentGradients::Steps. `next` [B, G * H]
+// is dr again, for the product that gives dh before the step. dh and dcell [B, H] come from the step
 // after; they are not read in the last step. For GRU, dh becomes what does not flow through the
 // product.
 struct BackwardStep {

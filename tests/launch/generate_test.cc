@@ -110,8 +110,8 @@ TEST_F(GenerateTest, TheSeedDeterminesTheText) {
   EXPECT_NE(first[0], first[1]);
 }
 
-// An LSTM carries its state from token to token, across parts of prompts and beyond the 30 tokens of
-// a window.
+// An LSTM carries its state from token to token, across parts of prompts and beyond the 30 tokens
+// of a window.
 TEST_F(GenerateTest, ContinuesWithTheStateOfAnLstm) {
   std::string text;
   for (int i = 0; i < 100; ++i) text += kAlphabet;
