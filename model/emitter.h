@@ -105,6 +105,7 @@ class Emitter {
   ValueId starts() const { return starts_; }
   // Returns row-major memory that keeps its contents between the passes over the parts.
   ValueId new_cache(const Shape& shape) { return new_cache(parameters_.dtype, shape); }
+  ValueId new_cache(DType dtype, const Shape& shape);
   // Return values computed from the tokens that the network reads, see ops/key_ranges.h. All layers
   // share them.
   ValueId sequence_lengths(int32_t padding);
@@ -156,7 +157,6 @@ class Emitter {
   ValueId gradient_array(int i);
   ValueId add_value(Value value);
   ValueId add_port(Port port, const TensorSpec& spec);
-  ValueId new_cache(DType dtype, const Shape& shape);
   // Returns the shape with the batch as first dimension, and the part in place of the sequence.
   Shape with_batch(const Shape& shape) const;
   void push(const ops::Op& op, std::vector<ValueId> args, std::unique_ptr<ops::OpPlan> plan);

@@ -27,6 +27,7 @@
 #include "ops/op_info.h"
 #include "ops/optimizer.h"
 #include "ops/pool.h"
+#include "ops/recurrent.h"
 #include "ops/rotary.h"
 #include "ops/swiglu.h"
 

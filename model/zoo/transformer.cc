@@ -13,13 +13,6 @@ namespace {
 
 constexpr float kInitialStddev = 0.02f;  // as in GPT-2
 
-void require_tokens(const std::string& name, const ModelInput& input) {
-  if (input.input.dtype == DType::kI32) return;
-  throw ConfigError("model.zoo.name",
-                    fmt::format("{} needs tokens (data.text, data.tokens), got {}", name,
-                                input.input.to_string()));
-}
-
 // Returns the size of the name with the options applied.
 DecoderSize size_of(DecoderSize size, const ZooConfig& options) {
   if (options.has_blocks()) size.blocks = options.blocks();
@@ -86,6 +79,13 @@ class DecoderBuilder {
 };
 
 }  // namespace
+
+void require_tokens(const std::string& name, const ModelInput& input) {
+  if (input.input.dtype == DType::kI32) return;
+  throw ConfigError("model.zoo.name",
+                    fmt::format("{} needs tokens (data.text, data.tokens), got {}", name,
+                                input.input.to_string()));
+}
 
 NetworkConfig Gpt2::operator()(const std::string& name, const ZooConfig& options,
                                const ModelInput& input) const {

@@ -63,6 +63,9 @@ const Entry kZoo[] = {
     {"gpt2-774m", Gpt2{{36, 1280, 20, 20}}, language_model(1024, 50304, 1, kGpt2)},
     {"llama-mini", Llama{{6, 384, 6, 2}},
      language_model(256, 65, 8, "Llama with 6 blocks of width 384 (arXiv:2302.13971)")},
+    {"lstm", lstm,
+     language_model(32, 10000, 64,
+                    "2 LSTM layers of width 256 (Hochreiter and Schmidhuber, 1997)")},
 };
 
 const Entry& find(const std::string& name) {

@@ -14,6 +14,9 @@ NetworkConfig mlp(const std::string& name, const ZooConfig& options, const Model
 NetworkConfig lenet(const std::string& name, const ZooConfig& options, const ModelInput& input);
 NetworkConfig alexnet(const std::string& name, const ZooConfig& options, const ModelInput& input);
 
+// LSTM layers between an embedding and a dense layer.
+NetworkConfig lstm(const std::string& name, const ZooConfig& options, const ModelInput& input);
+
 struct Vgg {
   std::vector<int> convolutions;  // number in each of the five groups
   bool norm = false;
@@ -29,6 +32,9 @@ struct ResNet {
   NetworkConfig operator()(const std::string& name, const ZooConfig& options,
                            const ModelInput& input) const;
 };
+
+// Throws ConfigError unless the network's input is tokens.
+void require_tokens(const std::string& name, const ModelInput& input);
 
 // The size of a decoder, which model.zoo.blocks, width and heads override.
 struct DecoderSize {

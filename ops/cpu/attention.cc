@@ -3,8 +3,6 @@
 // of which there are few sizes; what lies outside of the mask is 0.
 #include "ops/attention.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -12,14 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/alignment.h"
-#include "core/parallel.h"
 #include "ops/choose_layouts.h"
 #include "ops/cpu/attention_rows.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
 #include "ops/cpu/product.h"
 #include "ops/cpu/simd.h"
+#include "ops/cpu/tasks.h"
 #include "ops/function_op.h"
 
 namespace trireme::ops::cpu {
@@ -147,45 +144,6 @@ TRIREME_VECTORIZED void score_gradient_row(const float* dp, T* p, int64_t keys, 
   for (int64_t j = 0; j < keys; ++j) {
     p[j] = from_float<T>(scale * to_float(p[j]) * (dp[j] - delta));
   }
-}
-
-// Scratch memory of a thread, a part after the other.
-class Parts {
- public:
-  // The bytes of all parts, each aligned.
-  explicit Parts(std::initializer_list<size_t> bytes) {
-    for (size_t size : bytes) {
-      offsets_.push_back(total_);
-      total_ += device_aligned(size);
-    }
-  }
-  size_t total() const { return total_; }
-  template <class T>
-  T* at(void* scratch, int64_t thread, size_t part) const {
-    return reinterpret_cast<T*>(static_cast<std::byte*>(scratch) +
-                                static_cast<size_t>(thread) * total_ + offsets_[part]);
-  }
-
- private:
-  std::vector<size_t> offsets_;
-  size_t total_ = 0;
-};
-
-int64_t threads_for(int64_t tasks) { return std::min<int64_t>(tasks, omp_get_max_threads()); }
-
-// Calls f(thread, task) for every task.
-template <class F>
-void each_task(int64_t tasks, int64_t threads, F f) {
-  parallel_for(threads, [&](int64_t begin, int64_t end) {
-    for (int64_t thread = begin; thread < end; ++thread) {
-      for (int64_t task = thread; task < tasks; task += threads) f(thread, task);
-    }
-  });
-}
-
-template <class T>
-constexpr memory::data_type type_of() {
-  return std::is_same_v<T, float> ? memory::data_type::f32 : memory::data_type::bf16;
 }
 
 template <class T>

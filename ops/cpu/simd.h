@@ -115,6 +115,28 @@ TRIREME_INLINE inline float fast_exp(float x) {
   return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
 }
 
+TRIREME_INLINE inline float fast_sigmoid(float x) { return 1 / (1 + fast_exp(-x)); }
+
+// Returns tanh(x) as a quotient of polynomials (those of Eigen), with an error of a few units in
+// the last place. Loops over it can be vectorized, since it has no branches.
+TRIREME_INLINE inline float fast_tanh(float x) {
+  constexpr float kBound = 7.90531110763549805f;  // beyond, the result is 1
+  x = x < -kBound ? -kBound : x > kBound ? kBound : x;
+  const float s = x * x;
+  float p = -2.76076847742355e-16f;
+  p = p * s + 2.00018790482477e-13f;
+  p = p * s - 8.60467152213735e-11f;
+  p = p * s + 5.12229709037114e-08f;
+  p = p * s + 1.48572235717979e-05f;
+  p = p * s + 6.37261928875436e-04f;
+  p = p * s + 4.89352455891786e-03f;
+  float q = 1.19825839466702e-06f;
+  q = q * s + 1.18534705686654e-04f;
+  q = q * s + 2.26843463243900e-03f;
+  q = q * s + 4.89352518554385e-03f;
+  return x * p / q;
+}
+
 template <class T>
 TRIREME_VECTORIZED static void accumulate_row(const T* row, float* sum, int64_t width) {
   for (int64_t i = 0; i < width; ++i) sum[i] += to_float(row[i]);

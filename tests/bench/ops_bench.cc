@@ -1,6 +1,6 @@
-// Measures the operations of lenet, mlp and resnet18-cifar with their default batch on one rank and
-// one thread. Convolutions and dense layers report FLOP/s, the others bytes/s (tensors that are
-// read and written count twice). Each update (mlp/update) comes with the cost of its memory traffic
+// Measures the operations of lenet, lstm, mlp and resnet18-cifar with their default batch on one
+// rank and one thread. Convolutions, dense and recurrent layers report FLOP/s, the others bytes/s
+// (tensors that are read and written count twice). Each update (mlp/update) comes with the cost of its memory traffic
 // (mlp/stream): a pass that reads and writes the same number of arrays. To run both interleaved:
 //   ops_bench --benchmark_filter='mlp/(update|stream)' --benchmark_repetitions=21
 //             --benchmark_enable_random_interleaving=true --benchmark_report_aggregates_only=true
@@ -233,6 +233,39 @@ void add_mlp() {
   });
 }
 
+// The layers of the zoo's lstm: T steps of `batch` sequences.
+void add_recurrent(const std::string& name, ops::RecurrentCell cell, DType dtype) {
+  constexpr int64_t kBatch = 64, kLength = 32, kWidth = 256;
+  using Forward = ops::RecurrentForward;
+  const auto forward = [=] {
+    const int64_t rows = ops::gates_of(cell) * kWidth;
+    const auto low = [=](const Shape& shape) {
+      return TensorSpec{dtype, shape, Layout::row_major()};
+    };
+    const TensorSpec x = low({kBatch, kLength, kWidth}), weight = low({rows, kWidth});
+    return Runner(backend(), Forward{cell},
+                  {x, weight, weight, low({rows}), low({rows}), ops::absent(), x, ops::absent(),
+                   ops::unsized_workspace()});
+  };
+  add(name + "/forward", forward);
+  add(name + "/backward", [=] {
+    const Runner f = forward();
+    const TensorSpec &x = f.spec(Forward::kX), &weight = f.spec(Forward::kWeightIh);
+    const TensorSpec dweight = plain(weight.shape), dbias = plain({weight.shape[0]});
+    return Runner(backend(), ops::RecurrentBackward{cell},
+                  {x, weight, weight, ops::absent(), x, f.spec(Forward::kWorkspace), x, x, dweight,
+                   dweight, dbias, dbias});
+  });
+}
+
+void add_lstm() {
+  add_recurrent("lstm/lstm", ops::RecurrentCell::kLstm, DType::kF32);
+  add_recurrent("lstm/gru", ops::RecurrentCell::kGru, DType::kF32);
+  if (!ops::cpu_computes_in(DType::kBF16)) return;
+  add_recurrent("lstm/lstm_bf16", ops::RecurrentCell::kLstm, DType::kBF16);
+  add_recurrent("lstm/gru_bf16", ops::RecurrentCell::kGru, DType::kBF16);
+}
+
 constexpr int64_t kParameters = 20'037'642;  // of mlp
 const TensorSpec kArray = plain({kParameters});
 const std::vector<ops::UpdateRange> kAll{{0, kParameters, 1e-4f, 1}};
@@ -372,6 +405,7 @@ void add_resnet18_cifar() {
 
 int main(int argc, char** argv) {
   trireme::add_lenet();
+  trireme::add_lstm();
   trireme::add_mlp();
   trireme::add_updates();
   trireme::add_resnet18_cifar();

@@ -2,7 +2,7 @@
 """Trains a language model of the zoo in Trireme and in PyTorch, from the same weights on the same batches, and compares
 the losses of the first steps (AdamW, clipping, warmup and cosine schedule, FP32).
 
-    tests/bench/torch_losses.py gpt-mini|llama-mini TEXT [--trireme PATH] [--steps 20] [--batch 8]
+    tests/bench/torch_losses.py gpt-mini|llama-mini|lstm TEXT [--trireme PATH] [--steps 20] [--batch 8]
 
 TEXT is a file for data.text. Needs PyTorch and NumPy. Exits with 1 if a loss differs by more than 1e-4.
 """
@@ -17,7 +17,7 @@ import tempfile
 
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", choices=("gpt-mini", "llama-mini"))
+    parser.add_argument("model", choices=("gpt-mini", "llama-mini", "lstm"))
     parser.add_argument("text", type=pathlib.Path)
     parser.add_argument("--trireme", default="build/release/bin/trireme")
     parser.add_argument("--steps", type=int, default=20)
@@ -34,6 +34,7 @@ import torch.nn.functional as F  # noqa: E402
 LENGTH, BLOCKS, WIDTH, HEADS, EPSILON = 256, 6, 384, 6, 1e-5
 KV_HEADS = 2  # of llama-mini
 FEATURES = 1024  # of its MLP
+LSTM_WIDTH, LSTM_LAYERS = 256, 2
 DECAY = 0.1
 
 
@@ -61,6 +62,16 @@ def llama_shapes(vocab):
         shapes[block + "mlp.down_proj.weight"] = (WIDTH, FEATURES)
         shapes[block + "input_layernorm.weight"] = shapes[block + "post_attention_layernorm.weight"] = (WIDTH,)
     return shapes
+
+
+def lstm_shapes(vocab):
+    shapes = {"encoder.weight": (vocab, LSTM_WIDTH), "decoder.weight": (vocab, LSTM_WIDTH), "decoder.bias": (vocab,)}
+    for name, value in torch.nn.LSTM(LSTM_WIDTH, LSTM_WIDTH, LSTM_LAYERS).named_parameters():
+        shapes[f"rnn.{name}"] = tuple(value.shape)
+    return shapes
+
+
+SHAPES = {"gpt-mini": gpt_shapes, "llama-mini": llama_shapes, "lstm": lstm_shapes}
 
 
 def is_norm(name):
@@ -141,6 +152,18 @@ def llama(p, tokens):
     return F.linear(norm(x, "norm"), p["lm_head.weight"])
 
 
+RNN = torch.nn.LSTM(LSTM_WIDTH, LSTM_WIDTH, LSTM_LAYERS, batch_first=True)
+
+
+def lstm(p, tokens):
+    of_rnn = {name.removeprefix("rnn."): value for name, value in p.items() if name.startswith("rnn.")}
+    y, _ = torch.func.functional_call(RNN, of_rnn, p["encoder.weight"][tokens])
+    return F.linear(y, p["decoder.weight"], p["decoder.bias"])
+
+
+NETWORKS = {"gpt-mini": gpt, "llama-mini": llama, "lstm": lstm}
+
+
 def train_in_trireme(options, weights, folder):
     write_safetensors(folder / "initial.safetensors", weights)
     (folder / "run.txtpb").write_text(f"""
@@ -163,16 +186,15 @@ def train_in_torch(options, weights, rates):
     tokens = torch.tensor([numbers[character] for character in text])
     parameters = {name: torch.tensor(values, requires_grad=True) for name, values in weights.items()}
     weights_of = {decays: [value for name, value in parameters.items()
-                           if decays != (is_norm(name) or name.endswith("bias"))] for decays in (True, False)}
+                           if decays != (is_norm(name) or ".bias" in name)] for decays in (True, False)}
     optimizer = torch.optim.AdamW([{"params": weights_of[True], "weight_decay": DECAY},
                                    {"params": weights_of[False], "weight_decay": 0}], betas=(0.9, 0.95), eps=1e-8)
-    network = gpt if options.model == "gpt-mini" else llama
     losses = []
     for step, rate in enumerate(rates):
         windows = [(step * options.batch + row) * LENGTH for row in range(options.batch)]
         inputs = torch.stack([tokens[begin:begin + LENGTH] for begin in windows])
         targets = torch.stack([tokens[begin + 1:begin + LENGTH + 1] for begin in windows])
-        loss = F.cross_entropy(network(parameters, inputs).flatten(0, 1), targets.flatten())
+        loss = F.cross_entropy(NETWORKS[options.model](parameters, inputs).flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(parameters.values(), 1)
@@ -185,7 +207,7 @@ def train_in_torch(options, weights, rates):
 
 def main(options):
     vocab = len(set(options.text.read_text()))
-    weights = initial(gpt_shapes(vocab) if options.model == "gpt-mini" else llama_shapes(vocab))
+    weights = initial(SHAPES[options.model](vocab))
     with tempfile.TemporaryDirectory() as folder:
         records = train_in_trireme(options, weights, pathlib.Path(folder))
     losses = train_in_torch(options, weights, [record["learning_rate"] for record in records])

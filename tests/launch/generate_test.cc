@@ -110,6 +110,39 @@ TEST_F(GenerateTest, TheSeedDeterminesTheText) {
   EXPECT_NE(first[0], first[1]);
 }
 
+// An LSTM carries its state from token to token, across parts of prompts and beyond the 30 tokens
+// of a window.
+TEST_F(GenerateTest, ContinuesWithTheStateOfAnLstm) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += kAlphabet;
+  const std::string file = scratch_->write("lstm.txt", text);
+  const auto train = [&](const std::string& name, const std::string& bidirectional) {
+    const auto config = scratch_->write(name + ".txtpb", fmt::format(R"(
+      model {{ network {{ layer {{ embedding {{ units: 16 }} }}
+        layer {{ lstm {{ hidden: 32 layers: 2 {} }} }} layer {{ gru {{ hidden: 32 }} }}
+        layer {{ dense {{}} }} layer {{ softmax_cross_entropy {{}} }} }} }}
+      data {{ text {{ train_file: "{}" length: 30 random_offset: true }} holdout: 0.1 }}
+      batch {{ global: 10 }} train {{ epochs: 12 device: "cpu" }}
+      optimizer {{ adamw {{}} }} schedule {{ learning_rate: 0.02 }}
+    )",
+                                                                     bidirectional, file));
+    const std::string folder = (*scratch_ / name).string();
+    const Outcome outcome = run({"train", config, "--run-dir", folder});
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    return folder;
+  };
+  const Outcome outcome = run({"generate", train("lstm", ""), "--prompt", "xyz\nabc", "--prompt",
+                               "m", "--max-tokens", "40", "--temperature", "0"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(outcome.out,
+            "xyz\nabcdefghijklmnopqrstuvwxyz\nabcdefghijklmnop\n----\n"
+            "mnopqrstuvwxyz\nabcdefghijklmnopqrstuvwxyz\n----\n");
+  const Outcome refused = run({"generate", train("both", "bidirectional: true"), "--prompt", "a"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.error, HasSubstr("lstm reads later tokens, too, so the network cannot "
+                                       "generate any; it is bidirectional"));
+}
+
 TEST_F(GenerateTest, OtherCommandsKnowLanguageModels) {
   const Outcome predicted = run({"predict", folder(), folder()});
   EXPECT_EQ(predicted.code, 2);

@@ -135,6 +135,33 @@ TEST_P(FreezeOnTargets, DoesNotChangeGradientsOfOtherParameters) {
   }
 }
 
+// Some parameters of a recurrent layer, all of one between trained layers, and those of the first.
+TEST_P(FreezeOnTargets, RecurrentLayersHaveTheSameGradients) {
+  const ModelInput input = token_input(6, 5);
+  const ModelConfig network_config = network(
+      "layer { name: 'te' embedding { units: 4 } }"
+      "layer { name: 'rnn' lstm { hidden: 5 layers: 2 bidirectional: true } }"
+      "layer { name: 'gru' gru { hidden: 3 } } layer { name: 'fc' dense { units: 5 } }"
+      "layer { softmax_cross_entropy {} }");
+  const TestBatch batch(input, kRows, 4);
+  TestNetwork full(network_config, input, GetParam(), {.batch = kRows});
+  full.run(batch);
+  for (const char* pattern : {"rnn.weight_hh_l[01]_reverse", "rnn.*", "te.*", "(te|rnn).*"}) {
+    SCOPED_TRACE(pattern);
+    ModelConfig config = network_config;
+    config.add_freeze(pattern);
+    TestNetwork part(config, input, GetParam(), {.batch = kRows});
+    part.run(batch);
+    EXPECT_LE(part.program->backward_flops(), full.program->backward_flops());
+    for (const Parameter& parameter : part.parameters.all) {
+      if (parameter.frozen) continue;
+      const auto same = std::ranges::find(full.parameters.all, parameter.name, &Parameter::name);
+      EXPECT_LT(relative_error(part.gradient(parameter), full.gradient(*same)), 1e-6)
+          << parameter.name;
+    }
+  }
+}
+
 TEST_P(FreezeOnTargets, FrozenGroupNormsPropagateTheSameGradients) {
   const TestBatch batch(kInput, kRows, 4);
   TestNetwork full(network(kGroupNorms), kInput, GetParam(), {.batch = kRows});

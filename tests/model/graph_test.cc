@@ -220,6 +220,8 @@ TEST(Zoo, HasThePublishedParameterCounts) {
       {"gpt2-355m", 354871296},
       {"gpt2-774m", 774090240},
       {"llama-mini", 9492096},
+      // torch.nn.Embedding, LSTM and Linear with these sizes.
+      {"lstm", 6182672},
   };
   for (const std::string& name : zoo_names()) {
     const Graph graph = build_graph(zoo(name), zoo_input(name));
@@ -245,6 +247,46 @@ TEST(Graph, GroupNormRequiresGroupsThatDivideTheChannels) {
                   {"'gn'", "4 does not divide the 6 channels of [6, 2, 2]"});
   expect_mentions(error("num_groups: 0"), {"'gn'", "0 does not divide"});
   expect_mentions(error("num_groups: 3 epsilon: 0"), {"group_norm.epsilon", "positive"});
+}
+
+TEST(Graph, RecurrentLayersCheckTheirSizes) {
+  const auto error = [](const std::string& layer) {
+    return build_error("layer { embedding { units: 4 } } layer { name: 'rnn' " + layer + " }" +
+                           "layer { dense {} }" + kLoss,
+                       token_input(6, 5));
+  };
+  expect_mentions(error("lstm {}"), {"'rnn' (lstm)", "lstm.hidden: must be in [1, ", "got 0"});
+  expect_mentions(error("gru { hidden: 9223372036854775807 }"), {"(gru)", "gru.hidden", "must be"});
+  expect_mentions(error("gru { hidden: 3 layers: 0 }"), {"gru.layers: must be in [1, 1000]"});
+  expect_mentions(error("lstm { hidden: 3 layers: 1001 }"), {"lstm.layers", "got 1001"});
+  expect_mentions(error("lstm { hidden: 3 dropout: 1 }"), {"lstm.dropout", "below 1"});
+  EXPECT_NE(
+      build_error("layer { lstm { hidden: 3 } }" + kLoss, classified({3, 6, 6}, 5)).find("[T, F]"),
+      std::string::npos);
+}
+
+// The names and shapes of torch.nn.LSTM(4, 3, num_layers=2, bidirectional=True).
+TEST(Graph, RecurrentLayersHaveTheParametersOfPyTorch) {
+  const Graph graph =
+      build_graph(network("layer { embedding { units: 4 } } layer { name: 'rnn' lstm { hidden: 3 "
+                          "layers: 2 bidirectional: true } } layer { dense {} }" +
+                          kLoss),
+                  token_input(6, 5));
+  std::map<std::string, Shape> parameters;
+  for (const Signature::Parameter& parameter : graph.nodes[1].signature.parameters) {
+    parameters[parameter.name] = parameter.shape;
+  }
+  ASSERT_EQ(parameters.size(), 16u);
+  for (const std::string direction : {"", "_reverse"}) {
+    EXPECT_EQ(parameters["weight_ih_l0" + direction], (Shape{12, 4}));
+    EXPECT_EQ(parameters["weight_ih_l1" + direction], (Shape{12, 6}));
+    for (const std::string layer : {"_l0", "_l1"}) {
+      EXPECT_EQ(parameters["weight_hh" + layer + direction], (Shape{12, 3}));
+      EXPECT_EQ(parameters["bias_ih" + layer + direction], (Shape{12}));
+      EXPECT_EQ(parameters["bias_hh" + layer + direction], (Shape{12}));
+    }
+  }
+  EXPECT_EQ(graph.nodes[1].signature.output, (Shape{6, 6}));
 }
 
 TEST(Zoo, OptionsSetTheSizeOfDecoders) {
@@ -273,6 +315,24 @@ TEST(Zoo, OptionsSetTheSizeOfDecoders) {
     } catch (const ConfigError& error) {
       expect_mentions(error.what(), {"model.zoo", word});
     }
+  }
+}
+
+TEST(Zoo, OptionsSetTheSizeOfLstm) {
+  ModelConfig config = zoo("lstm");
+  ZooConfig& options = *config.mutable_zoo();
+  options.set_blocks(3);
+  options.set_width(40);
+  options.set_dropout(0.25F);
+  const Graph graph = build_graph(config, token_input(8, 65));
+  EXPECT_EQ(size_of(graph, 1).parameters, 65 * 40 + 3 * (2 * 160 * 40 + 2 * 160) + 65 * 40 + 65);
+  EXPECT_EQ(graph.nodes.size(), 6u);  // with dropout before and after the LSTM
+  options.set_heads(4);
+  try {
+    build_graph(config, token_input(8, 65));
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    expect_mentions(error.what(), {"model.zoo", "'lstm' has no heads and document_end"});
   }
 }
 

@@ -17,7 +17,9 @@ const char* const kNetworks[] = {
     R"(layer { embedding { units: 8 positions: SINUSOIDAL } } layer { rms_norm {} }
        layer { dense { units: 32 } }
        layer { attention { heads: 4 kv_heads: 2 causal: true rotary {} } }
-       layer { dense { units: 20 } } layer { swiglu {} })"};
+       layer { dense { units: 20 } } layer { swiglu {} })",
+    R"(layer { embedding { units: 8 } } layer { lstm { hidden: 9 layers: 2 dropout: 0.5 } }
+       layer { gru { hidden: 6 } } layer { gru { hidden: 10 } })"};
 
 class PartsTest : public testing::TestWithParam<TestTarget> {};
 

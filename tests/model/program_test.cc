@@ -150,6 +150,21 @@ const Case kCases[] = {
      3,
      false,
      true},
+    {"lstm",
+     "layer { embedding { units: 6 } } layer { lstm { hidden: 7 layers: 2 } } layer { dense { "
+     "units: 3 } }",
+     {5},
+     3,
+     false,
+     true},
+    {"bidirectional",
+     "layer { embedding { units: 6 } }"
+     "layer { lstm { hidden: 5 layers: 2 bidirectional: true dropout: 0.2 } }"
+     "layer { gru { hidden: 4 layers: 2 bidirectional: true } } layer { gru { hidden: 3 } }",
+     {5},
+     3,
+     false,
+     true},
 };
 
 constexpr int64_t kRows = 5;

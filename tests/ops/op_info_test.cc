@@ -86,6 +86,27 @@ void add_layers(std::vector<Example>& all) {
   all.push_back({DropoutBackward{}, {some(x), state(), unwritten(x)}});
 }
 
+void add_recurrent(std::vector<Example>& all) {
+  constexpr RecurrentCell kGru = RecurrentCell::kGru;
+  const Shape x{2, 3, 4}, y{2, 3, 5}, state{2, 1, 5}, weight_ih{15, 4}, weight_hh{15, 5}, bias{15};
+  Example forward{RecurrentForward{kGru},
+                  {some(x), some(weight_ih), some(weight_hh), some(bias), some(bias), some(state),
+                   unwritten(y), unwritten(state), unsized()}};
+  std::vector<Tensor> done = forward.tensors;
+  evaluate(forward.op, done);
+  Tensor& workspace = forward.tensors.back();
+  workspace = done.back();
+  std::fill(workspace.memory.begin(), workspace.memory.end(), std::byte{0xFF});
+  all.push_back(forward);
+  all.push_back({RecurrentBackward{kGru},
+                 {some(x), some(weight_ih), some(weight_hh), some(state), some(y), done.back(),
+                  some(y), unwritten(x), unwritten(weight_ih), unwritten(weight_hh),
+                  unwritten(bias), unwritten(bias)}});
+  all.push_back({CachedRecurrent{kGru},
+                 {some(x), some(weight_ih), some(weight_hh), some(bias), some(bias),
+                  labels_of({0, 3}), some({2, 5, 1, 5}), unwritten(y)}});
+}
+
 void add_batch_norms(std::vector<Example>& all) {
   const Shape x{2, 3, 2, 2};
   all.push_back({BatchNormStatistics{}, {some(x), state(), unwritten({7})}});
@@ -151,6 +172,7 @@ void add_rest(std::vector<Example>& all) {
 std::vector<Example> examples() {
   std::vector<Example> all;
   add_layers(all);
+  add_recurrent(all);
   add_batch_norms(all);
   add_pools(all);
   add_rest(all);

@@ -47,6 +47,19 @@ optimizer { adamw {} }
 schedule { learning_rate: 0.01 }
 )";
 
+// Recurrent layers, also in both directions.
+const char* const kRecurrent = R"(
+model { network {
+  layer { embedding { units: 12 } }
+  layer { lstm { hidden: 16 layers: 2 dropout: 0.2 } }
+  layer { gru { hidden: 8 bidirectional: true } }
+  layer { dense {} }
+  layer { softmax_cross_entropy {} }
+} }
+optimizer { adamw { beta2: 0.99 } }
+schedule { learning_rate: 0.01 }
+)";
+
 class SequenceTest : public RunTest {
  protected:
   // Evaluation has 241 targets: 20 windows, and one with a single target.
@@ -66,7 +79,8 @@ class SequenceTest : public RunTest {
 };
 
 TEST_P(SequenceTest, LossesDoNotDependOnTheNumberOfRanks) {
-  for (const auto& [network, name] : {std::pair{kGpt, "gpt"}, {kLlama, "llama"}}) {
+  for (const auto& [network, name] :
+       {std::pair{kGpt, "gpt"}, {kLlama, "llama"}, {kRecurrent, "recurrent"}}) {
     const std::string alone = std::string(name) + "-alone";
     run_alone(network, alone, text({"train.max_steps=50"}));
     run(network, name, text({"train.max_steps=50", "batch.micro=2"}));
@@ -81,14 +95,17 @@ TEST_P(SequenceTest, LossesDoNotDependOnTheNumberOfRanks) {
 
 TEST_P(SequenceTest, RunsAreReproducibleAndResumeInMidEpoch) {
   const std::vector<std::string> steps{"train.max_steps=30", "checkpoint.every_steps=11"};
-  run(kGpt, "once", text(steps));
-  run(kGpt, "again", text(steps));
-  EXPECT_EQ(trace("once"), trace("again"));
-  train(config(kGpt, "rest", text(steps)), *world_,
-        {.resume = checkpoint("once", 11).string(), .quiet = true});
-  const auto whole = trace("once"), rest = trace("rest");
-  ASSERT_EQ(rest.size(), 19u);
-  EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 11));
+  for (const auto& [network, name] : {std::pair{kGpt, "gpt"}, {kRecurrent, "recurrent"}}) {
+    const auto run_name = [name = std::string(name)](const char* which) { return name + which; };
+    run(network, run_name("-once"), text(steps));
+    run(network, run_name("-again"), text(steps));
+    EXPECT_EQ(trace(run_name("-once")), trace(run_name("-again")));
+    train(config(network, run_name("-rest"), text(steps)), *world_,
+          {.resume = checkpoint(run_name("-once"), 11).string(), .quiet = true});
+    const auto whole = trace(run_name("-once")), rest = trace(run_name("-rest"));
+    ASSERT_EQ(rest.size(), 19u);
+    EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 11));
+  }
 }
 
 TEST_P(SequenceTest, EvaluationCountsEveryTargetOnce) {

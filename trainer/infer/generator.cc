@@ -50,10 +50,13 @@ void require_causal(const model::Graph& graph) {
   }
   for (const model::Node& node : std::span(graph.nodes).first(graph.nodes.size() - 1)) {
     if (node.layer->is_causal()) continue;
-    const bool attention = node.layer->kind() == "attention";
+    const std::string_view kind = node.layer->kind();
+    const char* remedy = kind == "attention"               ? "; set attention.causal"
+                         : kind == "lstm" || kind == "gru" ? "; it is bidirectional"
+                                                           : "";
     refuse(
         fmt::format("layer '{}': {} reads later tokens, too, so the network cannot generate any{}",
-                    node.name, node.layer->kind(), attention ? "; set attention.causal" : ""));
+                    node.name, kind, remedy));
   }
 }
 
