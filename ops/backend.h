@@ -12,6 +12,7 @@
 #include "ops/attention.h"
 #include "ops/batch_norm.h"
 #include "ops/cached_attention.h"
+#include "ops/class_token.h"
 #include "ops/conv2d.h"
 #include "ops/dense.h"
 #include "ops/dropout.h"
@@ -27,6 +28,7 @@
 #include "ops/op_info.h"
 #include "ops/optimizer.h"
 #include "ops/pool.h"
+#include "ops/pool_tokens.h"
 #include "ops/rotary.h"
 #include "ops/swiglu.h"
 
