@@ -5,7 +5,7 @@ padding) and vit-tiny in transformers, from weights and on samples that are a fu
     tests/golden/make_encoder_losses.py
 
 tests/launch/encoder_test.cc trains the same in Trireme. The masks are computed as data/masked_tokens.cc does.
-Created with PyTorch 2.15 and transformers 5.23.
+Created with PyTorch 2.15 and transformers 5.24.
 """
 import argparse
 import json
@@ -114,14 +114,13 @@ def bert_name(name):
 def vit_name(name):
     name = name.removeprefix("vit.")
     for theirs, ours in (("embeddings.cls_token", "embed.token"), ("embeddings.position_embeddings", "embed.position"),
-                         ("embeddings.patch_embeddings.projection", "patch_embed.proj"), ("encoder.layer.", "blocks."),
+                         ("embeddings.patch_embeddings.projection", "patch_embed.proj"), ("layers.", "blocks."),
                          ("layernorm_before", "norm1"), ("layernorm_after", "norm2"), ("layernorm", "norm"),
-                         ("attention.attention.", "attn."), ("attention.output.dense", "attn.proj"),
-                         ("intermediate.dense", "mlp.fc1"), ("output.dense", "mlp.fc2"), ("classifier", "head")):
+                         ("attention.o_proj", "attn.proj"), ("classifier", "head")):
         name = name.replace(theirs, ours)
-    for third, part in enumerate(("query", "key", "value")):
-        if f".attn.{part}." in name:
-            return name.replace(part, "qkv"), third
+    for third, part in enumerate(("q_proj", "k_proj", "v_proj")):
+        if f".attention.{part}." in name:
+            return name.replace("attention." + part, "attn.qkv"), third
     return name, None
 
 

@@ -5,7 +5,7 @@
 
 NAME/config.json and NAME/model.safetensors are from save_pretrained(), inputs.safetensors has the images and the tokens
 (rows end with padding, 0, and have two segments, which end with 3), and logits.safetensors the logits of each network,
-computed in double precision. Created with PyTorch 2.15 and transformers 5.23.
+computed in double precision. Created with PyTorch 2.15 and transformers 5.24.
 """
 import argparse
 import pathlib
