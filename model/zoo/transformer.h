@@ -13,9 +13,6 @@ namespace trireme::model {
 
 inline constexpr float kInitialStddev = 0.02F;  // as in GPT-2, BERT and vision transformers
 
-// Throws ConfigError unless the samples are tokens.
-void require_tokens(const std::string& name, const ModelInput& input);
-
 // Returns the size of the name with the options applied. Throws ConfigError if it is invalid.
 TransformerSize size_of(TransformerSize size, const ZooConfig& options);
 

@@ -30,6 +30,9 @@ struct ResNet {
                            const ModelInput& input) const;
 };
 
+// Throws ConfigError unless the network's input is tokens.
+void require_tokens(const std::string& name, const ModelInput& input);
+
 // The size of a transformer, which model.zoo.blocks, width and heads override.
 struct TransformerSize {
   int64_t blocks, width, heads;
