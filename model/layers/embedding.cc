@@ -14,7 +14,7 @@ class Embedding final : public Layer {
   explicit Embedding(const EmbeddingConfig& config) : config_(config) {}
   std::string_view kind() const override { return "embedding"; }
   // A part of a sequence does not have the tokens from which segments are counted.
-  bool is_causal() const override { return !has_segments(); }
+  bool is_causal() const override { return !config_.has_segment_end(); }
   bool reads_tokens() const override { return true; }
   std::vector<TokenField> token_fields() const override {
     return {{"embedding.segment_end",

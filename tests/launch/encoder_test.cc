@@ -171,6 +171,13 @@ TEST_F(EncoderTest, BertIsExportedAsTransformersSavesIt) {
                     fmt::format("tokens {{ train: '{0}' eval: '{0}' length: 20 vocab_size: 37 }} "
                                 "mask {{ token: 4 }}",
                                 file));
+  const std::string folder = (scratch_ / "run").string();
+  const Outcome predicted = run({"predict", folder, file});
+  EXPECT_EQ(predicted.code, 2);
+  EXPECT_THAT(predicted.error, ::testing::HasSubstr("predicts masked tokens"));
+  const Outcome generated = run({"generate", folder, "--prompt", "5 6"});
+  EXPECT_EQ(generated.code, 2);
+  EXPECT_THAT(generated.error, ::testing::HasSubstr("attention reads later tokens"));
 }
 
 TEST_F(EncoderTest, VitIsExportedAsTransformersSavesIt) {

@@ -316,9 +316,8 @@ class TensorMatcher {
   // with dimensions of 1 in front.
   static bool fits(const Shape& theirs, const Shape& ours) {
     if (theirs == ours) return true;
-    if (theirs.rank() == 3 && theirs.elements() == ours.elements() &&
-        theirs[2] == ours[ours.rank() - 1] && theirs[0] == 1) {
-      return ours.rank() == 1 || ours.rank() == 2;
+    if (theirs.rank() == 3 && theirs[0] == 1 && (ours.rank() == 1 || ours.rank() == 2)) {
+      return theirs[2] == ours[ours.rank() - 1] && theirs.elements() == ours.elements();
     }
     return theirs.rank() == 4 && ours.rank() == 2 && theirs[0] == ours[0] &&
            theirs.elements() == ours.elements();
