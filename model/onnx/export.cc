@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -38,12 +39,31 @@ void set_padding(NodeProto& node, const Pair& padding) {
   set_attribute(node, "pads", std::vector<int64_t>{padding[0], padding[1], padding[0], padding[1]});
 }
 
-void describe(ValueInfoProto& value, const std::string& name, DType dtype, const Shape& sample) {
+// If `dynamic` is set, the first dimension is the number of tokens.
+void describe(ValueInfoProto& value, const std::string& name, DType dtype, const Shape& sample,
+              bool dynamic) {
   value.set_name(name);
   TypeProto::Tensor& type = *value.mutable_type()->mutable_tensor_type();
   type.set_elem_type(dtype == DType::kI32 ? TensorProto::INT64 : TensorProto::FLOAT);
   type.mutable_shape()->add_dim()->set_dim_param("N");
-  for (const int64_t extent : sample) type.mutable_shape()->add_dim()->set_dim_value(extent);
+  for (const int64_t extent : sample) {
+    TensorShapeProto::Dimension& dimension = *type.mutable_shape()->add_dim();
+    dynamic ? dimension.set_dim_param("T") : dimension.set_dim_value(extent);
+    dynamic = false;
+  }
+}
+
+// Returns whether shorter sequences than the samples can pass the network: whether its input is
+// tokens, and no layer reads or writes a fixed number of them.
+bool has_dynamic_length(const NetworkConfig& network, const ModelInput& input) {
+  constexpr LayerConfig::KindCase kFixed[] = {
+      LayerConfig::kConcat,  LayerConfig::kFlatten,    LayerConfig::kClassToken,
+      LayerConfig::kConv2D,  LayerConfig::kGroupNorm,  LayerConfig::kBatchNorm,
+      LayerConfig::kMaxPool, LayerConfig::kGlobalPool, LayerConfig::kAveragePool};
+  return input.input.dtype == DType::kI32 &&
+         std::ranges::none_of(network.layer(), [&](const LayerConfig& layer) {
+           return std::ranges::find(kFixed, layer.kind_case()) != std::end(kFixed);
+         });
 }
 
 class Exporter {
@@ -56,7 +76,8 @@ class Exporter {
         options_(options),
         model_(writer_.model()),
         onnx_(writer_.graph()),
-        sequences_(writer_, weights, kInput),
+        dynamic_length_(has_dynamic_length(network_, input)),
+        sequences_(writer_, weights, kInput, dynamic_length_),
         values_(graph_.nodes.size()) {}
 
   std::string run() {
@@ -71,7 +92,8 @@ class Exporter {
       entry.set_value(value);
     }
     onnx_.set_name(graph_.name.empty() ? "network" : graph_.name);
-    describe(*onnx_.add_input(), kInput, graph_.input.input.dtype, graph_.input.input.shape);
+    describe(*onnx_.add_input(), kInput, graph_.input.input.dtype, graph_.input.input.shape,
+             dynamic_length_);
     if (options_.image) onnx_.mutable_input(0)->mutable_type()->set_denotation("IMAGE");
     if (options_.normalize) normalize();
     for (size_t n = 0; n + 1 < graph_.nodes.size(); ++n) {
@@ -348,7 +370,7 @@ class Exporter {
         if (value == result) value = name;
       }
     }
-    describe(*onnx_.add_output(), name, DType::kF32, shape);
+    describe(*onnx_.add_output(), name, DType::kF32, shape, dynamic_length_ && shape.rank() == 2);
   }
 
   const NetworkConfig network_;
@@ -358,6 +380,7 @@ class Exporter {
   onnx::ModelWriter writer_;
   ModelProto& model_;
   GraphProto& onnx_;
+  bool dynamic_length_;
   onnx::SequenceWriter sequences_;
   std::set<int> live_;               // nodes that the result depends on; -1 is the input
   std::string input_ = kInput;       // name of the normalized input

@@ -76,12 +76,27 @@ std::string SequenceWriter::cast(const std::string& name, const std::string& x, 
   return node.output(0);
 }
 
+std::string SequenceWriter::up_to_length(const std::string& constant, int axis) {
+  if (!dynamic_) return constant;
+  const std::string length = shared("length", [&] {
+    const std::string shape = out_.result("Shape", "input.shape", {tokens_});
+    return out_.result("Gather", "length", {shape, out_.integers("vector.1", {1})});
+  });
+  const std::string name = fmt::format("{}/{}", constant, axis == 0 ? "rows" : "columns");
+  return shared(name, [&] {
+    return out_.result("Slice", name,
+                       {constant, out_.integers("vector.0", {0}), length,
+                        out_.integers(fmt::format("vector.{}", axis), {axis})});
+  });
+}
+
 std::string SequenceWriter::embedding(const EmbeddingConfig& config, const Node& node) {
   const bool positions = config.positions() != EmbeddingConfig::NONE;
   std::string y =
       out_.result("Gather", node.name + "/tokens", {parameter(node, "weight"), tokens_});
   if (positions) {
-    y = out_.result("Add", node.name + "/positions", {y, parameter(node, "position")});
+    y = out_.result("Add", node.name + "/positions",
+                    {y, up_to_length(parameter(node, "position"))});
   }
   if (config.segments() == 0) return y;
   return out_.result("Add", node.name, {y, segments(config, node)});
@@ -140,7 +155,7 @@ std::string SequenceWriter::rotated(const Heads& heads, const std::string& name,
       }
     }
     const std::string constant = fmt::format("rotary.{}.{}.{}", function, heads.dim, base);
-    return out_.floats(constant, {heads.length, half}, values);
+    return up_to_length(out_.floats(constant, {heads.length, half}, values));
   };
   const std::string cos = table("cos"), sin = table("sin");
   NodeProto& halves = out_.add("Split", name + "/halves", {x});
@@ -221,7 +236,8 @@ std::string SequenceWriter::causal_mask(int64_t length) {
       values[static_cast<size_t>(query * length + key)] = kMasked;
     }
   }
-  return out_.floats(fmt::format("causal.{}", length), {length, length}, values);
+  const std::string mask = out_.floats(fmt::format("causal.{}", length), {length, length}, values);
+  return up_to_length(up_to_length(mask), 1);
 }
 
 std::string SequenceWriter::mask_where(const std::string& name, const std::string& condition) {
@@ -336,7 +352,7 @@ std::string SequenceWriter::token_pool(const TokenPoolConfig& config, const Node
     set_attribute(first, "axis", int64_t{1});
     return first.output(0);
   }
-  const auto axis = [&] { return out_.integers("axes.1", {1}); };
+  const auto axis = [&] { return out_.integers("vector.1", {1}); };
   const auto from_skip = [&](const char* part, const std::string& all) {
     if (config.skip() == 0) return all;
     return out_.result("Slice", name + part,

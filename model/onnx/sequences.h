@@ -13,14 +13,15 @@
 
 namespace trireme::model::onnx {
 
-// Values of sequences are [N, T, F], with a dynamic N. Each function writes a layer and returns the
-// name of its output; `x` is the name of its input.
+// Values of sequences are [N, T, F], with a dynamic N and possibly a dynamic T. Each function writes
+// a layer and returns the name of its output; `x` is the name of its input.
 class SequenceWriter {
  public:
   // `tokens` is the name of the network's input. Weights have all parameters of the layers that are
-  // written.
-  SequenceWriter(ModelWriter& writer, const Weights& weights, std::string tokens)
-      : out_(writer), weights_(weights), tokens_(std::move(tokens)) {}
+  // written. If `dynamic` is set, all sequences have as many rows as the input has tokens, up to the
+  // length of the samples.
+  SequenceWriter(ModelWriter& writer, const Weights& weights, std::string tokens, bool dynamic)
+      : out_(writer), weights_(weights), tokens_(std::move(tokens)), dynamic_(dynamic) {}
 
   std::string embedding(const EmbeddingConfig& config, const Node& node);
   std::string dense(const DenseConfig& config, const Node& node, const std::string& x);
@@ -38,6 +39,8 @@ class SequenceWriter {
   struct Heads;  // the sizes of an attention layer
 
   const Weight& weight_of(const Node& node, const char* name) const;
+  // Returns the rows (axis 0) or columns (axis 1) of a constant that belong to tokens of the input.
+  std::string up_to_length(const std::string& constant, int axis = 0);
   std::string segments(const EmbeddingConfig& config, const Node& node);
   std::string reshape(const std::string& name, const std::string& x, std::vector<int64_t> shape);
   std::string transpose(const std::string& name, const std::string& x,
@@ -71,6 +74,7 @@ class SequenceWriter {
   ModelWriter& out_;
   const Weights& weights_;
   std::string tokens_;
+  bool dynamic_;
   std::map<std::string, std::string> shared_;
 };
 
