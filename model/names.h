@@ -17,8 +17,8 @@ namespace trireme::model {
 enum class NameStyle {
   kTrireme,      // names of Trireme's layers
   kTorchvision,  // the same names, for networks that torchvision has
-  // Names in transformers' ResNetForImageClassification, GPT2LMHeadModel, ViTForImageClassification,
-  // BertForSequenceClassification and BertForMaskedLM.
+  // Names in transformers' ResNetForImageClassification, GPT2LMHeadModel,
+  // ViTForImageClassification, BertForSequenceClassification and BertForMaskedLM.
   kHuggingFace,
 };
 

@@ -1,4 +1,5 @@
-// The keys that attention may see, and the segments of a sequence, computed from tokens [B, T], i32.
+// The keys that attention may see, and the segments of a sequence, computed from tokens [B, T],
+// i32.
 #pragma once
 
 #include <cstdint>

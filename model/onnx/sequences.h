@@ -13,13 +13,13 @@
 
 namespace trireme::model::onnx {
 
-// Values of sequences are [N, T, F], with a dynamic N and possibly a dynamic T. Each function writes
-// a layer and returns the name of its output; `x` is the name of its input.
+// Values of sequences are [N, T, F], with a dynamic N and possibly a dynamic T. Each function
+// writes a layer and returns the name of its output; `x` is the name of its input.
 class SequenceWriter {
  public:
   // `tokens` is the name of the network's input. Weights have all parameters of the layers that are
-  // written. If `dynamic` is set, all sequences have as many rows as the input has tokens, up to the
-  // length of the samples.
+  // written. If `dynamic` is set, all sequences have as many rows as the input has tokens, up to
+  // the length of the samples.
   SequenceWriter(ModelWriter& writer, const Weights& weights, std::string tokens, bool dynamic)
       : out_(writer), weights_(weights), tokens_(std::move(tokens)), dynamic_(dynamic) {}
 

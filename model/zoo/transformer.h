@@ -29,7 +29,8 @@ class TransformerBuilder {
   EmbeddingConfig& embedding(const std::string& name, int64_t width);
   DenseConfig& dense(const std::string& name, int64_t units, bool bias,
                      float stddev = kInitialStddev);
-  // The last layer of a residual branch, followed by dropout and the sum with what the branch reads.
+  // The last layer of a residual branch, followed by dropout and the sum with what the branch
+  // reads.
   void residual(const std::string& name, int64_t units, bool bias, const std::string& branch,
                 const std::string& from);
   void dropout(const std::string& name) {

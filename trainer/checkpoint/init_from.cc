@@ -303,7 +303,8 @@ class TensorMatcher {
     }
   }
 
-  // The positions of a model that was trained with longer samples are those of the network and more.
+  // The positions of a model that was trained with longer samples are those of the network and
+  // more.
   void use_first_rows(model::Weight& positions, const Shape& needed) {
     const Shape& shape = positions.shape;
     if (shape.rank() != 2 || shape[1] != needed[1] || shape[0] <= needed[0]) return;
