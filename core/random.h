@@ -20,6 +20,7 @@ enum class RandomPurpose : uint32_t {
   kSynthetic = 5,
   kSplit = 6,
   kSampling = 7,
+  kMask = 8,
 };
 
 using Random4 = std::array<uint32_t, 4>;

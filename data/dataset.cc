@@ -10,6 +10,7 @@
 #include "data/array_dataset.h"
 #include "data/formats/formats.h"
 #include "data/image_dataset.h"
+#include "data/masked_tokens.h"
 #include "data/soft_labels.h"
 #include "data/subset.h"
 
@@ -175,6 +176,7 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
   if (holds_out) {
     dataset = make_subset(std::move(dataset), config.holdout(), config.holdout_seed(), part);
   }
+  if (config.has_mask()) dataset = with_masks(std::move(dataset), config.mask(), options.seed);
   if (config.has_mix()) dataset = with_soft_labels(std::move(dataset));
   if (!config.has_normalize()) return dataset;
   return std::make_unique<Normalized>(std::move(dataset), config.normalize());

@@ -36,6 +36,8 @@ struct SampleSpec {
   float scale = 1;
   std::vector<float> mean{0};
   std::vector<float> stddev{1};
+  // Size of the vocabulary of input tokens if labels are not tokens of it; otherwise 0.
+  int64_t vocab_size = 0;
   double bytes_per_token = 0;  // bytes of text per token, 0 if unknown
 
   // Returns whether the target is a label for each position of a sequence.

@@ -62,7 +62,8 @@ struct SyntheticBatch {
     targets = device.allocate_host(plan.capacity * samples.target.bytes());
     const Random noise(1, RandomPurpose::kSynthetic, static_cast<uint64_t>(grid.replica));
     const int limit = std::max(1, samples.classes);
-    fill(inputs, samples.input.dtype, samples.input.dtype == DType::kI32 ? limit : 256, noise);
+    const int tokens = samples.vocab_size > 0 ? static_cast<int>(samples.vocab_size) : limit;
+    fill(inputs, samples.input.dtype, samples.input.dtype == DType::kI32 ? tokens : 256, noise);
     fill(targets, samples.target.dtype, limit, noise);
     batch = {.inputs = inputs.data(),
              .targets = targets.data(),

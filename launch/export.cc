@@ -76,6 +76,19 @@ std::string to_onnx(const Saved& saved, const ExportOptions& options,
   return to_onnx(saved.config.run.model(), train::model_input(spec), saved.weights, onnx_options);
 }
 
+// Adds the tensor, or the parts of which the file stores one after the other.
+void add_entries(model::NameStyle style, const std::string& ours, const std::string& name,
+                 const Shape& shape, std::vector<train::SafetensorsEntry>& entries) {
+  const auto parts = model::parts_of(name);
+  if (style != model::NameStyle::kHuggingFace || !parts) {
+    entries.push_back({name, model::shape_in(style, ours, shape)});
+    return;
+  }
+  Shape part = shape;
+  part[0] /= std::ssize(*parts);
+  for (const std::string& each : *parts) entries.push_back({each, part});
+}
+
 std::string to_safetensors(const Saved& saved, model::NameStyle style,
                            const InputDescription& input) {
   if (style == model::NameStyle::kTorchvision &&
@@ -88,7 +101,7 @@ std::string to_safetensors(const Saved& saved, model::NameStyle style,
   for (const auto& [ours, weight] : saved.weights) {
     const std::optional<std::string> name = model::name_in(style, ours);
     if (!name) throw ConfigError("--names", "'" + ours + "' has no name in that project");
-    entries.push_back({*name, weight.shape});
+    add_entries(style, ours, *name, weight.shape, entries);
     bytes += weight.values.size() * sizeof(float);
   }
   std::string text =
@@ -121,8 +134,9 @@ void check(const ExportOptions& options) {
 
 // Prints the input that the exported file expects.
 void print_input(const Saved& saved, const InputDescription& input) {
-  fmt::print("input: f32 [N, {}: {}\n", saved.samples.spec.input.shape.to_string().substr(1),
-             input.text);
+  const TensorSpec& spec = saved.samples.spec.input;
+  fmt::print("input: {} [N, {}: {}\n", spec.dtype == DType::kI32 ? "i64" : "f32",
+             spec.shape.to_string().substr(1), input.text);
   if (!input.transforms.empty()) fmt::print("       of images after {}\n", input.transforms);
 }
 

@@ -87,6 +87,11 @@ std::string range_text(const data::SampleSpec& spec, InputRange range) {
                      numbers_text(spec.mean), numbers_text(spec.stddev));
 }
 
+void add_classes(const train::SampleInfo& samples, InputDescription& description) {
+  if (samples.class_names.empty()) return;
+  description.metadata.emplace_back("classes", train::json_text(OrderedJson(samples.class_names)));
+}
+
 }  // namespace
 
 bool are_pixels(const data::SampleSpec& spec) { return spec.input.dtype == DType::kU8; }
@@ -97,6 +102,15 @@ InputDescription describe_input(const train::SampleInfo& samples, const DataConf
   const bool pixels = are_pixels(spec);
   InputDescription description;
   auto& metadata = description.metadata;
+  if (spec.input.dtype == DType::kI32) {
+    const int64_t vocab_size = spec.vocab_size > 0 ? spec.vocab_size : spec.classes;
+    metadata.emplace_back("input.range", "tokens");
+    metadata.emplace_back("input.layout", layout_of(spec));
+    metadata.emplace_back("input.vocab_size", std::to_string(vocab_size));
+    description.text = fmt::format("token ids from 0 to {}", vocab_size - 1);
+    add_classes(samples, description);
+    return description;
+  }
   metadata.emplace_back("input.range", name_of(range, pixels));
   metadata.emplace_back("input.layout", layout_of(spec));
   description.text = range_text(spec, range);
@@ -126,9 +140,7 @@ InputDescription describe_input(const train::SampleInfo& samples, const DataConf
                             range == InputRange::kUnit ? "Normalized_0_1" : "NominalRange_0_255");
     }
   }
-  if (!samples.class_names.empty()) {
-    metadata.emplace_back("classes", train::json_text(OrderedJson(samples.class_names)));
-  }
+  add_classes(samples, description);
   return description;
 }
 

@@ -183,6 +183,7 @@ data::SampleSpec zoo_samples(const std::string& name) {
   samples.input = input.input;
   samples.target = input.target;
   samples.classes = static_cast<int>(input.classes);
+  samples.vocab_size = input.vocab_size;
   return samples;
 }
 

@@ -183,7 +183,10 @@ int predict(const PredictOptions& options) {
   const train::SampleInfo info = train::read_sample_info(run.path, config);
   if (info.spec.has_token_labels()) {
     throw ConfigError(options.checkpoint(),
-                      "is a language model, which continues text: use trireme generate");
+                      config.run.data().has_mask()
+                          ? "predicts masked tokens; predict is for networks with one label or "
+                            "number per sample"
+                          : "is a language model, which continues text: use trireme generate");
   }
   const auto dataset =
       data::open_unlabeled(options.inputs, config.run.data(), info.spec, info.columns);

@@ -318,6 +318,12 @@ ValueId Emitter::view(ValueId value, const Shape& shape) {
   return static_cast<ValueId>(values_.size()) - 1;
 }
 
+ValueId Emitter::view(ValueId value, const Shape& shape, Layout layout) {
+  const ValueId same = view(value, shape);
+  values_[static_cast<size_t>(same)].spec.layout = std::move(layout);
+  return same;
+}
+
 ValueId Emitter::row_major(ValueId value) {
   return converted(value, spec(value).with(Layout::row_major()));
 }

@@ -91,6 +91,8 @@ class Emitter {
   ValueId workspace();
   // Returns a value with the same memory and a different shape. Requires a row-major value.
   ValueId view(ValueId value, const Shape& shape);
+  // Returns a value with the same memory, read as this shape in this layout.
+  ValueId view(ValueId value, const Shape& shape, Layout layout);
   // Returns the value itself if it has the wanted spec, otherwise a reordered copy.
   ValueId converted(ValueId value, const TensorSpec& wanted);
   ValueId row_major(ValueId value);

@@ -79,8 +79,8 @@ void check_tokens(const Node& node, const ModelInput& input) {
 }
 
 // Throws Error unless the tokens that the layer's fields name are in the vocabulary, and there is
-// one for each of its rows.
-void check_token_fields(const Node& node, const ModelInput& input) {
+// one for each of the rows that it reads.
+void check_token_fields(const Node& node, int64_t rows, const ModelInput& input) {
   for (const auto& [name, token] : node.layer->token_fields()) {
     if (!token) continue;
     const Shape& shape = input.input.shape;
@@ -88,13 +88,13 @@ void check_token_fields(const Node& node, const ModelInput& input) {
       throw Error(fmt::format("{}: requires a network that reads tokens, but the samples are {}",
                               name, input.input.to_string()));
     }
-    if (node.signature.output[0] != shape[0]) {
+    if (rows != shape[0]) {
       throw Error(fmt::format("{}: requires one row for each of the {} tokens, but there are {}",
-                              name, shape[0], node.signature.output[0]));
+                              name, shape[0], rows));
     }
-    if (*token < 0 || *token >= input.classes) {
+    if (*token < 0 || *token >= input.vocabulary()) {
       throw Error(fmt::format("{}: {} is not in the vocabulary of the data, [0, {})", name, *token,
-                              input.classes));
+                              input.vocabulary()));
     }
   }
 }
@@ -119,7 +119,8 @@ Node make_node(const LayerConfig& config, int place, const Names& names, const G
     check_tokens(node, graph.input);
     node.signature = node.layer->infer(shapes);
     check_tied(node, names, graph);
-    check_token_fields(node, graph.input);
+    check_token_fields(node, shapes.empty() || shapes[0].rank() == 0 ? 0 : shapes[0][0],
+                       graph.input);
     for (const auto& parameter : node.signature.parameters) {
       require_size(parameter.name, parameter.shape);
     }
@@ -187,11 +188,11 @@ void complete_embeddings(NetworkConfig& network, const ModelInput& input) {
   for (LayerConfig& layer : *network.mutable_layer()) {
     if (!layer.has_embedding()) continue;
     EmbeddingConfig& embedding = *layer.mutable_embedding();
-    if (!embedding.has_vocab_size()) embedding.set_vocab_size(input.classes);
-    if (embedding.vocab_size() < input.classes) {
+    if (!embedding.has_vocab_size()) embedding.set_vocab_size(input.vocabulary());
+    if (embedding.vocab_size() < input.vocabulary()) {
       refuse(layer.name(), "embedding",
              fmt::format("embedding.vocab_size: {} is less than the vocabulary of the data, {}",
-                         embedding.vocab_size(), input.classes));
+                         embedding.vocab_size(), input.vocabulary()));
     }
   }
 }

@@ -28,7 +28,10 @@ struct ModelInput {
   float scale = 1;
   std::vector<float> mean{0};
   std::vector<float> stddev{1};
+  int64_t vocab_size = 0;  // of input tokens, if labels are not tokens of the same vocabulary
 
+  // Returns the size of the vocabulary of input tokens.
+  int64_t vocabulary() const { return vocab_size > 0 ? vocab_size : classes; }
   int64_t labels_per_sample() const {
     return target.dtype == DType::kI32 ? target.shape.elements() : 1;
   }
@@ -70,7 +73,9 @@ struct ZooDefaults {
   int64_t classes = 10;
   int64_t batch = 64;            // on one rank
   std::string description = {};  // one line, with the paper
-  bool tokens = false;           // whether the input is tokens, with a label for each
+  // If positive, the input is tokens of this vocabulary.
+  int64_t vocab_size = 0;
+  bool label_per_token = false;
 };
 // Throws ConfigError, as zoo_network does, if there is no network of this name.
 ZooDefaults zoo_defaults(const std::string& name);

@@ -12,8 +12,9 @@ namespace {
 using re2::RE2;
 
 // Prefixes added by DistributedDataParallel, Lightning, torch.compile and wrapper modules.
-constexpr std::array<std::string_view, 7> kPrefixes = {
-    "module.", "model.", "_orig_mod.", "net.", "backbone.", "timm_model.", "transformer."};
+constexpr std::array<std::string_view, 9> kPrefixes = {"module.",      "model.",    "_orig_mod.",
+                                                       "net.",         "backbone.", "timm_model.",
+                                                       "transformer.", "bert.",     "vit."};
 
 // Names of the last layer in other frameworks.
 constexpr std::array<std::string_view, 7> kHeads = {
@@ -38,6 +39,102 @@ std::vector<std::string> without_prefixes(std::string name) {
   return names;
 }
 
+// Names of layers of a vision transformer: in Trireme and, behind "vit.", in transformers.
+struct LayerName {
+  std::string_view ours, theirs;
+};
+constexpr std::array<LayerName, 2> kVitLayers = {
+    {{"patch_embed.proj", "embeddings.patch_embeddings.projection"}, {"norm", "layernorm"}}};
+// Those of the block number N, behind "blocks.N." and "encoder.layer.N.".
+constexpr std::array<LayerName, 6> kVitBlockLayers = {{{"norm1", "layernorm_before"},
+                                                       {"attn.qkv", "attention.attention.qkv"},
+                                                       {"attn.proj", "attention.output.dense"},
+                                                       {"norm2", "layernorm_after"},
+                                                       {"mlp.fc1", "intermediate.dense"},
+                                                       {"mlp.fc2", "output.dense"}}};
+// Names of tensors that are no weight or bias of a layer.
+struct TensorName {
+  std::string_view ours, theirs;
+};
+constexpr std::array<TensorName, 2> kVitTensors = {
+    {{"embed.token", "embeddings.cls_token"},
+     {"embed.position", "embeddings.position_embeddings"}}};
+constexpr std::array<TensorName, 3> kBertTensors = {
+    {{"embeddings.weight", "embeddings.word_embeddings.weight"},
+     {"embeddings.position", "embeddings.position_embeddings.weight"},
+     {"embeddings.segment", "embeddings.token_type_embeddings.weight"}}};
+
+template <class Names>
+std::optional<std::string> translated(const Names& names, std::string_view name, auto from,
+                                      auto to) {
+  const auto found = std::ranges::find(names, name, from);
+  if (found == names.end()) return std::nullopt;
+  return std::string((*found).*to);
+}
+
+// Translates names of a vision transformer, without "vit.".
+std::optional<std::string> vit_from_hugging_face(const std::string& name) {
+  static const RE2 block(R"(encoder\.layer\.(\d{1,3})\.(.+)\.(weight|bias))");
+  static const RE2 layer(R"((.+)\.(weight|bias))");
+  std::string part, field;
+  int number = 0;
+  if (RE2::FullMatch(name, block, &number, &part, &field)) {
+    const auto ours = translated(kVitBlockLayers, part, &LayerName::theirs, &LayerName::ours);
+    if (ours) return fmt::format("blocks.{}.{}.{}", number, *ours, field);
+  } else if (RE2::FullMatch(name, layer, &part, &field)) {
+    const auto ours = translated(kVitLayers, part, &LayerName::theirs, &LayerName::ours);
+    if (ours) return fmt::format("{}.{}", *ours, field);
+  }
+  return translated(kVitTensors, name, &TensorName::theirs, &TensorName::ours);
+}
+
+std::optional<std::string> vit_to_hugging_face(const std::string& name) {
+  static const RE2 block(R"(blocks\.(\d{1,3})\.(.+)\.(weight|bias))");
+  static const RE2 layer(R"((.+)\.(weight|bias))");
+  std::string part, field;
+  int number = 0;
+  if (RE2::FullMatch(name, block, &number, &part, &field)) {
+    const auto theirs = translated(kVitBlockLayers, part, &LayerName::ours, &LayerName::theirs);
+    if (theirs) return fmt::format("vit.encoder.layer.{}.{}.{}", number, *theirs, field);
+  } else if (RE2::FullMatch(name, layer, &part, &field)) {
+    const auto theirs = translated(kVitLayers, part, &LayerName::ours, &LayerName::theirs);
+    if (theirs) return fmt::format("vit.{}.{}", *theirs, field);
+    if (part == "head") return "classifier." + field;
+  }
+  const auto theirs = translated(kVitTensors, name, &TensorName::ours, &TensorName::theirs);
+  if (theirs) return "vit." + *theirs;
+  return std::nullopt;
+}
+
+// Translates names of BERT, without "bert.". The first checkpoints call the parameters of layer
+// norms gamma and beta.
+std::optional<std::string> bert_from_hugging_face(const std::string& name) {
+  static const RE2 norm(R"((.*LayerNorm)\.(gamma|beta))");
+  if (const auto ours = translated(kBertTensors, name, &TensorName::theirs, &TensorName::ours)) {
+    return ours;
+  }
+  std::string layer, field;
+  if (RE2::FullMatch(name, norm, &layer, &field)) {
+    return fmt::format("{}.{}", layer, field == "gamma" ? "weight" : "bias");
+  }
+  if (name.starts_with("cls.predictions.decoder.")) {
+    return "cls.predictions." + name.substr(name.rfind('.') + 1);
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> bert_to_hugging_face(const std::string& name) {
+  static const RE2 body(
+      R"(embeddings\.LayerNorm\.\w+|encoder\.layer\.\d{1,3}\..+|pooler\.dense\.\w+)");
+  static const RE2 head(R"(classifier\.(?:weight|bias)|cls\.predictions\.[\w.]+)");
+  if (const auto theirs = translated(kBertTensors, name, &TensorName::ours, &TensorName::theirs)) {
+    return "bert." + *theirs;
+  }
+  if (RE2::FullMatch(name, body)) return "bert." + name;
+  if (RE2::FullMatch(name, head)) return name;
+  return std::nullopt;
+}
+
 std::optional<std::string> from_hugging_face(const std::string& name) {
   static const RE2 stem(R"((?:resnet\.)?embedder\.embedder\.(conv|norm)[a-z]+\.(\w+))");
   static const RE2 shortcut(
@@ -58,7 +155,8 @@ std::optional<std::string> from_hugging_face(const std::string& name) {
     return fmt::format("layer{}.{}.{}{}.{}", stage + 1, layer, kind == "conv" ? "conv" : "bn",
                        part + 1, field);
   }
-  return std::nullopt;
+  if (auto bert = bert_from_hugging_face(name)) return bert;
+  return vit_from_hugging_face(name);
 }
 
 std::optional<std::string> to_hugging_face(const std::string& name) {
@@ -80,13 +178,16 @@ std::optional<std::string> to_hugging_face(const std::string& name) {
                        part - 1, written(kind == "conv"), field);
   }
   if (name.starts_with("fc.")) return "classifier.1." + name.substr(3);
-  return std::nullopt;
+  if (auto vit = vit_to_hugging_face(name)) return vit;
+  return bert_to_hugging_face(name);
 }
 
-// Translates names of timm's VGG and of widely copied ResNets for CIFAR.
+// Translates names of timm's VGG and vision transformers and of widely copied ResNets for CIFAR.
 std::optional<std::string> from_elsewhere(const std::string& name) {
   static const RE2 hidden(R"(pre_logits\.fc([12])\.(\w+))");
   static const RE2 shortcut(R"((layer\d{1,3}\.\d{1,3})\.shortcut\.([01])\.(\w+))");
+  if (name == "cls_token") return "embed.token";
+  if (name == "pos_embed") return "embed.position";
   std::string block, field;
   int part = 0;
   if (RE2::FullMatch(name, hidden, &part, &field)) {
@@ -113,6 +214,28 @@ std::optional<std::string> name_in(NameStyle style, const std::string& name) {
   return style == NameStyle::kHuggingFace ? to_hugging_face(name) : name;
 }
 
+Shape shape_in(NameStyle style, const std::string& name, const Shape& shape) {
+  if (style != NameStyle::kHuggingFace) return shape;
+  const bool listed = std::ranges::find(kVitTensors, name, &TensorName::ours) != kVitTensors.end();
+  if (!listed) return shape;
+  return shape.rank() == 1 ? Shape{1, 1, shape[0]} : Shape{1, shape[0], shape[1]};
+}
+
+std::optional<Parts> parts_of(const std::string& file_name) {
+  static const RE2 joined(R"((.*\.attention\.(?:self|attention))\.qkv\.(weight|bias))");
+  std::string layer, field;
+  if (!RE2::FullMatch(file_name, joined, &layer, &field)) return std::nullopt;
+  const auto part = [&](const char* name) { return fmt::format("{}.{}.{}", layer, name, field); };
+  return Parts{part("query"), part("key"), part("value")};
+}
+
+std::optional<std::string> joined_name(const std::string& file_name) {
+  static const RE2 query(R"((.*\.attention\.(?:self|attention))\.query\.(weight|bias))");
+  std::string layer, field;
+  if (!RE2::FullMatch(file_name, query, &layer, &field)) return std::nullopt;
+  return fmt::format("{}.qkv.{}", layer, field);
+}
+
 bool has_torchvision_names(std::string_view network) {
   return network.starts_with("resnet") || network.starts_with("vgg") || network == "alexnet";
 }
@@ -131,8 +254,17 @@ std::vector<NameGuess> name_guesses(const std::string& file_name, const std::str
 
 bool is_bookkeeping(const std::string& file_name) {
   static const RE2 mask(R"(h\.\d{1,4}\.attn\.(?:masked_)?bias)");
-  return file_name.ends_with("num_batches_tracked") ||
-         RE2::FullMatch(without_prefixes(file_name).back(), mask);
+  const std::string name = without_prefixes(file_name).back();
+  return file_name.ends_with("num_batches_tracked") || RE2::FullMatch(name, mask) ||
+         name == "embeddings.position_ids" || name == "embeddings.token_type_ids";
+}
+
+std::string_view bert_head_of(std::string_view name) {
+  if (name.starts_with("bert.")) name.remove_prefix(5);
+  for (const std::string_view head : {"pooler.", "cls."}) {
+    if (name.starts_with(head)) return head;
+  }
+  return {};
 }
 
 bool is_conv1d_weight(std::string_view name) {

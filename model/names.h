@@ -1,24 +1,41 @@
 // Translates tensor names between Trireme and other frameworks' weight files. Trireme's names for
 // ResNet, AlexNet and VGG are those of torchvision (https://pytorch.org/vision), such as
-// "layer1.0.conv1.weight", and those of GPT-2 are almost those of Hugging Face's transformers.
+// "layer1.0.conv1.weight", those of GPT-2 and BERT almost those of Hugging Face's transformers, and
+// those of vision transformers almost those of timm.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/shape.h"
 
 namespace trireme::model {
 
 enum class NameStyle {
   kTrireme,      // names of Trireme's layers
   kTorchvision,  // the same names, for networks that torchvision has
-  kHuggingFace,  // names in transformers' ResNetForImageClassification and GPT2LMHeadModel
+  // Names in transformers' ResNetForImageClassification, GPT2LMHeadModel,
+  // ViTForImageClassification, BertForSequenceClassification and BertForMaskedLM.
+  kHuggingFace,
 };
 
 // Returns the name that files of this style use for the tensor `name`, or nullopt if the style has
-// no network with such a tensor. GPT-2 is not translated to kHuggingFace.
+// no network with such a tensor. GPT-2 is not translated to kHuggingFace. Queries, keys and values,
+// which Trireme stores as one tensor, have one name, "x.qkv.weight"; see parts_of.
 std::optional<std::string> name_in(NameStyle style, const std::string& name);
+// Returns the shape that files of this style use for the tensor `name`: that of Trireme, with
+// dimensions of 1 in front if the style has them.
+Shape shape_in(NameStyle style, const std::string& name, const Shape& shape);
+
+using Parts = std::array<std::string, 3>;
+// Returns the names under which transformers stores the three equal parts of the rows of the tensor
+// "x.qkv.weight": query, key and value. nullopt for other names.
+std::optional<Parts> parts_of(const std::string& file_name);
+// Returns "x.qkv.weight" for "x.query.weight", the first of the parts; otherwise nullopt.
+std::optional<std::string> joined_name(const std::string& file_name);
 
 // Returns whether the network's layers have the names that torchvision uses.
 bool has_torchvision_names(std::string_view network);
@@ -34,8 +51,13 @@ struct NameGuess {
 std::vector<NameGuess> name_guesses(const std::string& file_name, const std::string& head);
 
 // Returns whether a tensor is one that PyTorch stores with the weights and Trireme does not need:
-// "num_batches_tracked" and the causal masks of GPT-2.
+// "num_batches_tracked", the causal masks of GPT-2 and the positions of BERT.
 bool is_bookkeeping(const std::string& file_name);
+
+// Returns the name of the head of BERT that the tensor `name` belongs to, "pooler." or
+// "cls.", or an empty text if it belongs to none. A file may have heads that a network has not, and
+// the other way round.
+std::string_view bert_head_of(std::string_view name);
 
 // Returns whether the tensor `name` belongs to a layer that is a Conv1D in GPT2LMHeadModel, which
 // stores it as [inputs, outputs].

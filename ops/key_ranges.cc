@@ -27,4 +27,14 @@ void DocumentStarts::check(const Checker& c) const {
   c.is_i32(kCache, {tokens[0], c.shape(kCache)[1]});
 }
 
+const OpInfo SegmentIds::kInfo{.name = "segment_ids",
+                               .args = {{"tokens", Use::kIn}, {"segments", Use::kOut}}};
+void SegmentIds::check(const Checker& c) const {
+  c.rank(kTokens, 2);
+  c.is_i32(kTokens, c.shape(kTokens));
+  c.is_i32(kSegments, c.shape(kTokens));
+  const int64_t count = segments;
+  c.at_least(1, {&count, 1}, "the number of segments");
+}
+
 }  // namespace trireme::ops

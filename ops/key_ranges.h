@@ -1,4 +1,5 @@
-// The keys that attention may see, computed from tokens [B, T], i32.
+// The keys that attention may see, and the segments of a sequence, computed from tokens [B, T],
+// i32.
 #pragma once
 
 #include <cstdint>
@@ -30,6 +31,18 @@ struct DocumentStarts {
   void check(const Checker& c) const;
 
   int32_t end = 0;
+};
+
+// Computes segments [B, T], i32, from 0 to `segments` - 1: the number of tokens `end` before each
+// token in its sequence, or the largest segment if there are more. So a token `end` belongs to the
+// segment that it ends.
+struct SegmentIds {
+  enum Arg { kTokens, kSegments, kArgs };
+  static const OpInfo kInfo;
+  void check(const Checker& c) const;
+
+  int32_t end = -1;  // a negative one does not occur, so that all segments are 0
+  int32_t segments = 1;
 };
 
 }  // namespace trireme::ops

@@ -7,12 +7,19 @@
 namespace trireme::model {
 namespace {
 
+constexpr int64_t kMaxSegments = 1 << 20;
+
 class Embedding final : public Layer {
  public:
   explicit Embedding(const EmbeddingConfig& config) : config_(config) {}
   std::string_view kind() const override { return "embedding"; }
-  bool is_causal() const override { return true; }
+  // A part of a sequence does not have the tokens from which segments are counted.
+  bool is_causal() const override { return !config_.has_segment_end(); }
   bool reads_tokens() const override { return true; }
+  std::vector<TokenField> token_fields() const override {
+    return {{"embedding.segment_end",
+             config_.has_segment_end() ? std::optional(config_.segment_end()) : std::nullopt}};
+  }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
@@ -40,6 +47,7 @@ class Embedding final : public Layer {
                                         .frozen = true});
         break;
     }
+    declare_segments(signature);
     return signature;
   }
 
@@ -48,6 +56,7 @@ class Embedding final : public Layer {
     emit.emit(ops::EmbeddingForward{},
               {tokens(emit), emit.parameter(0), has_positions() ? emit.parameter(1) : kNoValue,
                emit.starts(), emit.rows(y)});
+    if (has_segments()) add_segments(emit, y);
     return y;
   }
 
@@ -58,9 +67,40 @@ class Embedding final : public Layer {
     emit.emit(ops::EmbeddingBackward{},
               {tokens(emit), emit.rows(dy), sum, sum == kNoValue ? emit.parameter_gradient(0) : sum,
                learned ? emit.parameter_gradient(1) : kNoValue});
+    if (!has_segments()) return;
+    emit.emit(ops::EmbeddingBackward{}, {emit.saved(0), emit.rows(dy), kNoValue,
+                                         emit.parameter_gradient(segment_parameter()), kNoValue});
   }
 
  private:
+  void declare_segments(Signature& signature) const {
+    if (config_.segments() < 0 || config_.segments() > kMaxSegments) {
+      throw Error(fmt::format("embedding.segments: must be in [0, {}], got {}", kMaxSegments,
+                              config_.segments()));
+    }
+    if (config_.has_segment_end() && !has_segments()) {
+      throw Error("embedding.segment_end: requires embedding.segments");
+    }
+    if (!has_segments()) return;
+    signature.parameters.push_back({.name = "segment",
+                                    .shape = {config_.segments(), config_.units()},
+                                    .init = table_initializer(config_.segment_init())});
+  }
+  // Adds the vectors of the segments to y, and saves the segments of all rows.
+  void add_segments(Emitter& emit, ValueId y) const {
+    const ValueId ids =
+        emit.new_value(DType::kI32, emit.spec(emit.input()).shape, Layout::row_major());
+    emit.emit(ops::SegmentIds{config_.has_segment_end() ? config_.segment_end() : -1,
+                              static_cast<int32_t>(config_.segments())},
+              {emit.input(), ids});
+    const ValueId rows = emit.view(ids, {emit.spec(ids).shape.elements()});
+    const ValueId added = emit.new_value_like(y);
+    emit.emit(ops::EmbeddingForward{},
+              {rows, emit.parameter(segment_parameter()), kNoValue, kNoValue, emit.rows(added)});
+    emit.emit(ops::Add{}, {y, added, y});
+    emit.save_for_backward(rows);
+  }
+
   // The default is that of PyTorch.
   static Initializer table_initializer(const InitializerConfig& config) {
     if (config.kind_case() == InitializerConfig::KIND_NOT_SET) {
@@ -68,6 +108,8 @@ class Embedding final : public Layer {
     }
     return initializer(config, 1, 1);
   }
+  bool has_segments() const { return config_.segments() > 0; }
+  int segment_parameter() const { return has_positions() ? 2 : 1; }
   bool has_positions() const { return config_.positions() != EmbeddingConfig::NONE; }
   static ValueId tokens(Emitter& emit) {
     const ValueId x = emit.input();

@@ -2,6 +2,8 @@
 // that need several.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
 #include <limits>
 #include <set>
 
@@ -12,7 +14,8 @@
 #include "model/onnx/normalization.h"
 #include "model/onnx/onnx.h"
 #include "model/onnx/onnx.pb.h"
-#include "model/onnx/tensors.h"
+#include "model/onnx/sequences.h"
+#include "model/onnx/writer.h"
 
 namespace trireme::model {
 namespace {
@@ -29,37 +32,38 @@ constexpr uint64_t kMetadataBytes = 1 << 24;
 
 using Pair = std::array<int64_t, 2>;
 
-void set_attribute(NodeProto& node, const char* name, int64_t value) {
-  AttributeProto& attribute = *node.add_attribute();
-  attribute.set_name(name);
-  attribute.set_type(AttributeProto::INT);
-  attribute.set_i(value);
-}
-void set_attribute(NodeProto& node, const char* name, float value) {
-  AttributeProto& attribute = *node.add_attribute();
-  attribute.set_name(name);
-  attribute.set_type(AttributeProto::FLOAT);
-  attribute.set_f(value);
-}
-void set_attribute(NodeProto& node, const char* name, std::initializer_list<int64_t> values) {
-  AttributeProto& attribute = *node.add_attribute();
-  attribute.set_name(name);
-  attribute.set_type(AttributeProto::INTS);
-  for (const int64_t value : values) attribute.add_ints(value);
-}
 void set_attribute(NodeProto& node, const char* name, const Pair& sides) {
-  set_attribute(node, name, {sides[0], sides[1]});
+  set_attribute(node, name, std::vector<int64_t>{sides[0], sides[1]});
 }
 void set_padding(NodeProto& node, const Pair& padding) {
-  set_attribute(node, "pads", {padding[0], padding[1], padding[0], padding[1]});
+  set_attribute(node, "pads", std::vector<int64_t>{padding[0], padding[1], padding[0], padding[1]});
 }
 
-void describe(ValueInfoProto& value, const std::string& name, const Shape& sample) {
+// If `dynamic` is set, the first dimension is the number of tokens.
+void describe(ValueInfoProto& value, const std::string& name, DType dtype, const Shape& sample,
+              bool dynamic) {
   value.set_name(name);
   TypeProto::Tensor& type = *value.mutable_type()->mutable_tensor_type();
-  type.set_elem_type(TensorProto::FLOAT);
+  type.set_elem_type(dtype == DType::kI32 ? TensorProto::INT64 : TensorProto::FLOAT);
   type.mutable_shape()->add_dim()->set_dim_param("N");
-  for (const int64_t extent : sample) type.mutable_shape()->add_dim()->set_dim_value(extent);
+  for (const int64_t extent : sample) {
+    TensorShapeProto::Dimension& dimension = *type.mutable_shape()->add_dim();
+    dynamic ? dimension.set_dim_param("T") : dimension.set_dim_value(extent);
+    dynamic = false;
+  }
+}
+
+// Returns whether shorter sequences than the samples can pass the network: whether its input is
+// tokens, and no layer reads or writes a fixed number of them.
+bool has_dynamic_length(const NetworkConfig& network, const ModelInput& input) {
+  constexpr LayerConfig::KindCase kFixed[] = {
+      LayerConfig::kConcat,  LayerConfig::kFlatten,    LayerConfig::kClassToken,
+      LayerConfig::kConv2D,  LayerConfig::kGroupNorm,  LayerConfig::kBatchNorm,
+      LayerConfig::kMaxPool, LayerConfig::kGlobalPool, LayerConfig::kAveragePool};
+  return input.input.dtype == DType::kI32 &&
+         std::ranges::none_of(network.layer(), [&](const LayerConfig& layer) {
+           return std::ranges::find(kFixed, layer.kind_case()) != std::end(kFixed);
+         });
 }
 
 class Exporter {
@@ -70,7 +74,10 @@ class Exporter {
         graph_(declare_graph(network_, input)),
         weights_(weights),
         options_(options),
-        onnx_(*model_.mutable_graph()),
+        model_(writer_.model()),
+        onnx_(writer_.graph()),
+        dynamic_length_(has_dynamic_length(network_, input)),
+        sequences_(writer_, weights, kInput, dynamic_length_),
         values_(graph_.nodes.size()) {}
 
   std::string run() {
@@ -85,7 +92,8 @@ class Exporter {
       entry.set_value(value);
     }
     onnx_.set_name(graph_.name.empty() ? "network" : graph_.name);
-    describe(*onnx_.add_input(), kInput, graph_.input.input.shape);
+    describe(*onnx_.add_input(), kInput, graph_.input.input.dtype, graph_.input.input.shape,
+             dynamic_length_);
     if (options_.image) onnx_.mutable_input(0)->mutable_type()->set_denotation("IMAGE");
     if (options_.normalize) normalize();
     for (size_t n = 0; n + 1 < graph_.nodes.size(); ++n) {
@@ -143,23 +151,22 @@ class Exporter {
   std::string value_of(int node) const { return node < 0 ? input_ : values_[node]; }
 
   NodeProto& add(const char* op, const std::string& name, const std::vector<std::string>& inputs) {
-    NodeProto& node = *onnx_.add_node();
-    node.set_op_type(op);
-    node.set_name(name);
-    for (const std::string& input : inputs) node.add_input(input);
-    node.add_output(name + ".output");
-    return node;
+    return writer_.add(op, name, inputs);
   }
 
   std::string initializer(const std::string& name, const Shape& shape,
                           const std::vector<float>& values) {
-    onnx::write_tensor(name, shape, values, *onnx_.add_initializer());
-    return name;
+    return writer_.floats(name, shape, values);
   }
   std::string parameter(const Node& node, const char* name) {
+    if (!is_running_stat(node, name)) return sequences_.parameter(node, name);
     const std::string full = node.name + "." + name;
     const Weight& weight = weights_.find(full)->second;
     return initializer(full, weight.shape, weight.values);
+  }
+  static bool is_running_stat(const Node& node, const char* name) {
+    const auto& stats = node.signature.running_stats;
+    return std::ranges::find(stats, name, &Signature::RunningStat::name) != stats.end();
   }
 
   void normalize() {
@@ -188,7 +195,32 @@ class Exporter {
     if (const onnx::ActivationFormula* formula = onnx::formula_of(config))
       return write(*formula, node, x);
     switch (config.kind_case()) {
+      case LayerConfig::kEmbedding:
+        values_[n] = sequences_.embedding(config.embedding(), node);
+        return;
+      case LayerConfig::kAttention:
+        values_[n] = sequences_.attention(config.attention(), node, x);
+        return;
+      case LayerConfig::kRmsNorm:
+        values_[n] = sequences_.rms_norm(config.rms_norm(), node, x);
+        return;
+      case LayerConfig::kSwiglu:
+        values_[n] = sequences_.swiglu(node, x);
+        return;
+      case LayerConfig::kToSequence:
+        values_[n] = sequences_.to_sequence(node, x);
+        return;
+      case LayerConfig::kClassToken:
+        values_[n] = sequences_.class_token(config.class_token(), node, x);
+        return;
+      case LayerConfig::kTokenPool:
+        values_[n] = sequences_.token_pool(config.token_pool(), node, x);
+        return;
       case LayerConfig::kDense: {
+        if (node.signature.output.rank() == 2) {
+          values_[n] = sequences_.dense(config.dense(), node, x);
+          return;
+        }
         NodeProto& gemm = add("Gemm", node.name, {x, parameter(node, "weight")});
         if (config.dense().bias()) gemm.add_input(parameter(node, "bias"));
         return set_attribute(gemm, "transB", int64_t{1});
@@ -278,12 +310,7 @@ class Exporter {
     return initializer(full, shape, weights_.find(full)->second.values);
   }
   std::string integers(const std::string& name, const std::vector<int64_t>& values) {
-    TensorProto& tensor = *onnx_.add_initializer();
-    tensor.set_name(name);
-    tensor.set_data_type(TensorProto::INT64);
-    tensor.add_dims(static_cast<int64_t>(values.size()));
-    for (const int64_t value : values) tensor.add_int64_data(value);
-    return name;
+    return writer_.integers(name, values);
   }
 
   void conv2d(const Conv2dConfig& config, const Node& node, const std::string& x) {
@@ -330,7 +357,7 @@ class Exporter {
     const bool classifies = graph_.input.classes > 0;
     if (options_.softmax && classifies) {
       NodeProto& softmax = add("Softmax", "probabilities", {result});
-      set_attribute(softmax, "axis", int64_t{1});
+      set_attribute(softmax, "axis", int64_t{-1});
       result = softmax.output(0);
     }
     const char* name = !classifies ? "output" : options_.softmax ? "probabilities" : "logits";
@@ -343,15 +370,18 @@ class Exporter {
         if (value == result) value = name;
       }
     }
-    describe(*onnx_.add_output(), name, shape);
+    describe(*onnx_.add_output(), name, DType::kF32, shape, dynamic_length_ && shape.rank() == 2);
   }
 
   const NetworkConfig network_;
   const Graph graph_;
   const Weights& weights_;
   const OnnxExportOptions& options_;
-  ModelProto model_;
+  onnx::ModelWriter writer_;
+  ModelProto& model_;
   GraphProto& onnx_;
+  bool dynamic_length_;
+  onnx::SequenceWriter sequences_;
   std::set<int> live_;               // nodes that the result depends on; -1 is the input
   std::string input_ = kInput;       // name of the normalized input
   std::vector<std::string> values_;  // by node: the name of its output

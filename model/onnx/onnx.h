@@ -39,9 +39,10 @@ struct OnnxExportOptions {
 
 // Returns the serialized ONNX model of a network without its loss and dropout. Its input is
 // "input", its output "logits" ("output" in regression, "probabilities" with softmax), with the
-// dynamic batch dimension "N". Nodes have the names of layers, initializers those of parameters.
-// Throws ConfigError if values are missing or have a different shape, or if they exceed the 2 GiB
-// that an ONNX file can contain.
+// dynamic batch dimension "N". Tokens are i64; their number is dynamic, "T", up to the length of
+// samples, if all layers allow it. Nodes have the names of layers, initializers those of
+// parameters. Throws ConfigError if values are missing or have a different shape, or if they exceed
+// the 2 GiB that an ONNX file can contain.
 std::string to_onnx(const ModelConfig& model, const ModelInput& input, const Weights& weights,
                     const OnnxExportOptions& options = {});
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "core/error.h"
@@ -30,7 +31,13 @@ const ZooDefaults kThreeStages{
     {3, 32, 32}, 10, 64, "three-stage ResNet for CIFAR (arXiv:1512.03385, section 4.2)"};
 ZooDefaults language_model(int64_t length, int64_t vocab_size, int64_t batch,
                            const char* description) {
-  return {{length}, vocab_size, batch, description, /*tokens=*/true};
+  return {{length}, vocab_size, batch, description, vocab_size, /*label_per_token=*/true};
+}
+ZooDefaults vit(int64_t batch, const char* description) {
+  return {{3, 224, 224}, 1000, batch, description};
+}
+ZooDefaults bert(int64_t length, int64_t batch, const char* description) {
+  return {{length}, 2, batch, description, /*vocab_size=*/30522};
 }
 const char* const kGpt2 = "GPT-2 (Radford et al., 2019)";
 const Entry kZoo[] = {
@@ -66,6 +73,13 @@ const Entry kZoo[] = {
     {"lstm", lstm,
      language_model(32, 10000, 64,
                     "2 LSTM layers of width 256 (Hochreiter and Schmidhuber, 1997)")},
+    {"bert-mini", Bert{{4, 256, 4, 4}},
+     bert(128, 16, "BERT with 4 blocks of width 256 (Devlin et al., arXiv:1810.04805)")},
+    {"bert-base", Bert{{12, 768, 12, 12}}, bert(128, 8, "BERT (Devlin et al., arXiv:1810.04805)")},
+    {"vit-tiny", Vit{{12, 192, 3, 3}},
+     vit(16, "vision transformer, width 192 (Dosovitskiy et al., arXiv:2010.11929)")},
+    {"vit-base", Vit{{12, 768, 12, 12}},
+     vit(8, "vision transformer, width 768 (Dosovitskiy et al., arXiv:2010.11929)")},
 };
 
 const Entry& find(const std::string& name) {
@@ -75,6 +89,39 @@ const Entry& find(const std::string& name) {
   throw ConfigError("model.zoo.name",
                     fmt::format("there is no network '{}'{} (known: {})", name,
                                 did_you_mean(name, zoo_names()), fmt::join(zoo_names(), ", ")));
+}
+
+// An option that only networks have whose names begin with one of `prefixes`.
+struct FamilyOption {
+  const char* field;
+  bool (ZooConfig::*is_set)() const;
+  std::vector<std::string> prefixes;
+  const char* families;
+};
+
+// Throws ConfigError if an option is set that the network does not have.
+void check_options(const ZooConfig& options) {
+  static const std::vector<std::string> all{"gpt", "llama", "bert", "vit"};
+  static const FamilyOption checked[] = {
+      {"blocks", &ZooConfig::has_blocks, all, "transformers have"},
+      {"width", &ZooConfig::has_width, all, "transformers have"},
+      {"heads", &ZooConfig::has_heads, all, "transformers have"},
+      {"document_end", &ZooConfig::has_document_end, {"gpt", "llama"}, "GPT-2 and Llama have"},
+      {"patch", &ZooConfig::has_patch, {"vit"}, "vision transformers have"},
+      {"pooling", &ZooConfig::has_pooling, {"bert", "vit"}, "BERT and vision transformers have"},
+      {"padding_token", &ZooConfig::has_padding_token, {"bert"}, "BERT has"},
+      {"segment_end", &ZooConfig::has_segment_end, {"bert"}, "BERT has"},
+      {"vocab_size", &ZooConfig::has_vocab_size, {"bert"}, "BERT has"}};
+  for (const FamilyOption& option : checked) {
+    if (!(options.*option.is_set)()) continue;
+    const bool known = std::ranges::any_of(option.prefixes, [&](const std::string& prefix) {
+      return options.name().starts_with(prefix);
+    });
+    if (known) continue;
+    throw ConfigError(
+        fmt::format("model.zoo.{}", option.field),
+        fmt::format("'{}' has no {} to choose; {}", options.name(), option.field, option.families));
+  }
 }
 
 }  // namespace
@@ -89,11 +136,12 @@ ZooDefaults zoo_defaults(const std::string& name) { return find(name).defaults; 
 
 ModelInput zoo_input(const std::string& name) {
   const ZooDefaults defaults = zoo_defaults(name);
-  const TensorSpec tokens{DType::kI32, defaults.input, Layout::row_major()};
-  if (defaults.tokens) return {.input = tokens, .target = tokens, .classes = defaults.classes};
-  return {.input = {DType::kF32, defaults.input, Layout::row_major()},
-          .target = {DType::kI32, Shape{}, Layout::row_major()},
-          .classes = defaults.classes};
+  const bool tokens = defaults.vocab_size > 0;
+  return {.input = {tokens ? DType::kI32 : DType::kF32, defaults.input, Layout::row_major()},
+          .target = {DType::kI32, defaults.label_per_token ? defaults.input : Shape{},
+                     Layout::row_major()},
+          .classes = defaults.classes,
+          .vocab_size = defaults.vocab_size};
 }
 
 NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input) {
@@ -107,13 +155,7 @@ NetworkConfig zoo_network(const ModelConfig& config, const ModelInput& input) {
     throw ConfigError("model.zoo.classes", "must be set, since the data has no classes");
   }
   const Entry& entry = find(options.name());
-  if (!entry.defaults.tokens && (options.has_blocks() || options.has_width() ||
-                                 options.has_heads() || options.has_document_end())) {
-    throw ConfigError("model.zoo",
-                      fmt::format("'{}' has no blocks, width, heads and document_end to choose; "
-                                  "GPT-2 and Llama have",
-                                  options.name()));
-  }
+  check_options(options);
   return entry.build(entry.name, options, input);
 }
 

@@ -36,8 +36,8 @@ struct ResNet {
 // Throws ConfigError unless the network's input is tokens.
 void require_tokens(const std::string& name, const ModelInput& input);
 
-// The size of a decoder, which model.zoo.blocks, width and heads override.
-struct DecoderSize {
+// The size of a transformer, which model.zoo.blocks, width and heads override.
+struct TransformerSize {
   int64_t blocks, width, heads;
   int64_t kv_heads;
 };
@@ -45,14 +45,30 @@ struct DecoderSize {
 // A decoder with learned positions, layer norms and GELU, and the head tied to the embedding, with
 // the layer names of Hugging Face.
 struct Gpt2 {
-  DecoderSize size;
+  TransformerSize size;
   NetworkConfig operator()(const std::string& name, const ZooConfig& options,
                            const ModelInput& input) const;
 };
 
 // A decoder with rotary positions, RMS norms, SwiGLU and grouped heads of keys and values.
 struct Llama {
-  DecoderSize size;
+  TransformerSize size;
+  NetworkConfig operator()(const std::string& name, const ZooConfig& options,
+                           const ModelInput& input) const;
+};
+
+// A vision transformer with a class token, learned positions, layer norms before the branches and
+// GELU, with the layer names of timm. Images are cut into patches of 16 x 16 or model.zoo.patch.
+struct Vit {
+  TransformerSize size;
+  NetworkConfig operator()(const std::string& name, const ZooConfig& options,
+                           const ModelInput& input) const;
+};
+
+// BERT, with almost the layer names of Hugging Face. Labels of samples are predicted from the first
+// token or the mean over the tokens; if each token has a label, it is predicted from that token.
+struct Bert {
+  TransformerSize size;
   NetworkConfig operator()(const std::string& name, const ZooConfig& options,
                            const ModelInput& input) const;
 };

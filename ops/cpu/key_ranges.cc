@@ -41,4 +41,20 @@ Plan plan(const DocumentStarts& op, const EnginePtr&, Specs given) {
   });
 }
 
+Plan plan(const SegmentIds& op, const EnginePtr&, Specs given) {
+  using Op = SegmentIds;
+  const int64_t samples = given[Op::kTokens].shape[0], length = given[Op::kTokens].shape[1];
+  return host_op(in_row_major(given), [=](Args args, void*) {
+    const auto* tokens = pointer<const int32_t>(args, Op::kTokens);
+    auto* segments = pointer<int32_t>(args, Op::kSegments);
+    for (int64_t sample = 0; sample < samples; ++sample) {
+      int32_t segment = 0;
+      for (int64_t t = 0; t < length; ++t) {
+        *segments++ = segment;
+        if (*tokens++ == op.end && segment + 1 < op.segments) ++segment;
+      }
+    }
+  });
+}
+
 }  // namespace trireme::ops::cpu

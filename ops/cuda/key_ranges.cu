@@ -49,6 +49,22 @@ __global__ void __launch_bounds__(kWarpSize)
   }
 }
 
+__global__ void __launch_bounds__(kWarpSize)
+    segment_ids_kernel(const int32_t* tokens, int64_t length, int32_t end, int32_t segments,
+                       int32_t* ids) {
+  const int lane = static_cast<int>(threadIdx.x);
+  tokens += blockIdx.x * length;
+  ids += blockIdx.x * length;
+  int before = 0;
+  for (int64_t first = 0; first < length; first += kWarpSize) {
+    const int64_t t = first + lane;
+    const unsigned ends = __ballot_sync(kAllLanes, t < length && tokens[t] == end);
+    const int segment = before + __popc(ends & ((1u << lane) - 1));
+    if (t < length) ids[t] = segment < segments ? segment : segments - 1;
+    before += __popc(ends);
+  }
+}
+
 // A warp for each sample.
 trireme::cuda::Grid sample_grid(const Shape& tokens) {
   return {.blocks = dim3(static_cast<unsigned>(tokens[0])), .threads = dim3(kWarpSize)};
@@ -75,6 +91,16 @@ Plan plan(const DocumentStarts& op, const ContextPtr&, Specs given) {
                           pointer<int32_t>(args, Op::kTokens), shape[1], op.end,
                           pointer<int32_t>(args, Op::kPartStarts), positions,
                           pointer<int32_t>(args, Op::kCache), pointer<int32_t>(args, Op::kStarts));
+  });
+}
+
+Plan plan(const SegmentIds& op, const ContextPtr&, Specs given) {
+  using Op = SegmentIds;
+  const Shape shape = given[Op::kTokens].shape;
+  return function_op(in_row_major(given), [=](Stream& stream, Args args, void*) {
+    trireme::cuda::launch("segment_ids", segment_ids_kernel, sample_grid(shape), stream,
+                          pointer<int32_t>(args, Op::kTokens), shape[1], op.end, op.segments,
+                          pointer<int32_t>(args, Op::kSegments));
   });
 }
 

@@ -24,6 +24,7 @@ ZOO = {
     "resnet18-cifar": ([3, 16, 16], ""),
     "resnet20": ([3, 16, 16], ""),
     "resnet56": ([3, 16, 16], ""),
+    "vit-tiny": ([3, 16, 24], "blocks: 2 patch: 8"),
 }
 # Every kind of layer that the zoo does not have.
 LAYERS = """
@@ -112,6 +113,30 @@ class OnnxTest(ProgramTest):
         for name, (shape, options) in ZOO.items():
             with self.subTest(name):
                 self.assert_equal_logits(name, f'zoo {{ name: "{name}" {options} }}', shape)
+
+    def test_gpt2_gives_the_logits_of_transformers(self):
+        golden = ROOT / "tests/golden/gpt2"
+        size = json.loads((golden / "config.json").read_text())
+        tokens = numpy.loadtxt(golden / "tokens.txt", dtype=numpy.uint16)
+        file = self.scratch / "tokens.bin"
+        numpy.append(tokens, 0).astype(numpy.uint16).tofile(file)
+        (self.scratch / "run.txtpb").write_text(f"""
+            model {{ zoo {{ name: "gpt2-124m" blocks: {size["n_layer"]} width: {size["n_embd"]} heads: {size["n_head"]} }}
+                     init_from: "{golden}" }}
+            data {{ tokens {{ train: "{file}" eval: "{file}" length: {size["n_positions"]} vocab_size: {size["vocab_size"]} }} }}
+            batch {{ global: 1 }}
+            train {{ max_steps: 0 device: "cpu" }}
+            schedule {{ learning_rate: 0.001 constant {{}} }}
+            metrics {{ tensorboard: false }}""")
+        run("train", self.scratch / "run.txtpb", "--run-dir", self.scratch / "run")
+        output = run("export", self.scratch / "run", self.scratch / "gpt2.onnx")
+        self.assertIn("input: i64 [N, 80]: token ids from 0 to 60", output)
+        onnx.checker.check_model(str(self.scratch / "gpt2.onnx"), full_check=True)
+        logits = session(self.scratch / "gpt2.onnx").run(None, {"input": tokens.astype(numpy.int64)})[0]
+        wanted = safetensors_numpy.load_file(golden / "logits.safetensors")["logits"]
+        self.assertLess(numpy.abs(logits - wanted).max(), 1e-4)
+        found = metadata(self.scratch / "gpt2.onnx")
+        self.assertEqual((found["input.range"], found["input.layout"], found["input.vocab_size"]), ("tokens", "NT", "61"))
 
     def test_every_kind_of_layer_gives_the_same_logits(self):
         folder, samples, logits = self.assert_equal_logits("layers", LAYERS, [4, 12, 10])

@@ -222,6 +222,12 @@ TEST(Zoo, HasThePublishedParameterCounts) {
       {"llama-mini", 9492096},
       // torch.nn.Embedding, LSTM and Linear with these sizes.
       {"lstm", 6182672},
+      // BertForSequenceClassification of transformers with two classes and 128 positions.
+      {"bert-mini", 11072770},
+      {"bert-base", 109188866},
+      // Those of timm.
+      {"vit-tiny", 5717416},
+      {"vit-base", 86567656},
   };
   for (const std::string& name : zoo_names()) {
     const Graph graph = build_graph(zoo(name), zoo_input(name));
@@ -290,6 +296,7 @@ TEST(Graph, RecurrentLayersHaveTheParametersOfPyTorch) {
 }
 
 TEST(Zoo, OptionsSetTheSizeOfDecoders) {
+TEST(Zoo, OptionsSetTheSizeOfTransformers) {
   const auto parameters = [](const std::string& name, int64_t heads) {
     ModelConfig config = zoo(name);
     config.mutable_zoo()->set_blocks(2);
@@ -334,6 +341,70 @@ TEST(Zoo, OptionsSetTheSizeOfLstm) {
   } catch (const ConfigError& error) {
     expect_mentions(error.what(), {"model.zoo", "'lstm' has no heads and document_end"});
   }
+// Returns the message for a zoo network with these options, or "no error".
+std::string zoo_error(const std::string& options, const ModelInput& input) {
+  ModelConfig config;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString("zoo { " + options + " }", &config));
+  try {
+    build_graph(config, input);
+  } catch (const ConfigError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(Zoo, EncodersFitTheirData) {
+  const ModelInput images = classified({3, 32, 24}, 10), rows = classified({12}, 10);
+  const ModelInput tokens = labeled_tokens(16, 50, 3), words = token_input(16, 50);
+  EXPECT_EQ(zoo_error("name: 'vit-tiny' patch: 4 pooling: MEAN", images), "no error");
+  EXPECT_EQ(zoo_error("name: 'bert-mini' padding_token: 0 segment_end: 49 vocab_size: 60", tokens),
+            "no error");
+  EXPECT_EQ(zoo_error("name: 'bert-mini' pooling: MEAN padding_token: 0", tokens), "no error");
+  EXPECT_EQ(zoo_error("name: 'bert-mini' padding_token: 49", words), "no error");
+  const auto expect = [](const std::string& options, const ModelInput& input,
+                         std::initializer_list<const char*> words_of_error) {
+    expect_mentions(zoo_error(options, input), words_of_error);
+  };
+  expect("name: 'vit-tiny'", images,
+         {"model.zoo.patch", "16 does not divide the sides of the images, 32 x 24"});
+  expect("name: 'vit-tiny'", rows, {"model.zoo.name", "vit-tiny needs images [C, H, W], got"});
+  expect("name: 'bert-mini'", images, {"model.zoo.name", "bert-mini needs tokens"});
+  expect("name: 'bert-mini' vocab_size: 49", tokens,
+         {"model.zoo.vocab_size", "50 is the vocabulary of the data, got 49"});
+  expect("name: 'bert-mini' padding_token: 50", tokens,
+         {"padding_token", "50 is not in the vocabulary of the data, [0, 50)"});
+  expect("name: 'bert-mini' segment_end: -1", tokens, {"embedding.segment_end", "-1 is not in"});
+  expect("name: 'bert-mini' pooling: CLS", words, {"model.zoo.pooling", "one label"});
+  expect("name: 'bert-mini' patch: 4", tokens,
+         {"model.zoo.patch", "'bert-mini' has no patch to choose; vision transformers have"});
+  expect("name: 'gpt-mini' pooling: MEAN", words, {"model.zoo.pooling", "'gpt-mini'"});
+}
+
+TEST(Graph, ChecksEncoders) {
+  const ModelInput images = classified({3, 4, 6}, 5), tokens = labeled_tokens(6, 4, 5);
+  const auto error = [](const std::string& layers, const ModelInput& input) {
+    return build_error(layers + " layer { dense {} }" + kLoss, input);
+  };
+  expect_mentions(error("layer { to_sequence {} }", kRows), {"to_sequence", "[C, H, W]", "[12]"});
+  expect_mentions(error("layer { class_token {} }", images), {"class_token", "[T, F]"});
+  expect_mentions(error("layer { token_pool {} }", images), {"token_pool", "[T, F]"});
+  const std::string sequence = "layer { to_sequence {} } layer { token_pool { ";
+  expect_mentions(error(sequence + "mode: MEAN skip: 24 } }", images),
+                  {"token_pool.skip", "[0, 24)", "got 24"});
+  expect_mentions(error(sequence + "skip: 1 } }", images), {"token_pool.skip", "mode: MEAN"});
+  expect_mentions(error(sequence + "mode: MEAN padding_token: 0 } }", images),
+                  {"token_pool.padding_token", "requires a network that reads tokens"});
+  const auto embedded = [&](const std::string& embedding, const std::string& pool) {
+    return error(
+        "layer { embedding { units: 3 " + embedding + " } } layer { token_pool { " + pool + " } }",
+        tokens);
+  };
+  expect_mentions(embedded("", "mode: MEAN padding_token: 4"),
+                  {"token_pool.padding_token", "4 is not in the vocabulary of the data, [0, 4)"});
+  expect_mentions(embedded("segment_end: 1", ""),
+                  {"embedding.segment_end", "requires embedding.segments"});
+  expect_mentions(embedded("segments: -1", ""), {"embedding.segments", "got -1"});
+  expect_mentions(embedded("vocab_size: 3", ""), {"vocab_size: 3 is less than", "4"});
 }
 
 TEST(Zoo, NormGroupsReplaceBatchNorm) {

@@ -50,6 +50,14 @@ inline ModelInput token_input(int64_t length, int64_t vocab_size) {
   return {.input = tokens, .target = tokens, .classes = vocab_size};
 }
 
+// Tokens [length] of a vocabulary with one label.
+inline ModelInput labeled_tokens(int64_t length, int64_t vocab_size, int64_t classes) {
+  ModelInput input = token_input(length, classes);
+  input.target.shape = Shape{};
+  input.vocab_size = vocab_size;
+  return input;
+}
+
 // Random rows in the format of the input, with labels, class probabilities or numbers as targets.
 // Some labels of tokens are ignored.
 struct TestBatch {
@@ -66,7 +74,10 @@ struct TestBatch {
       labels.push_back(ignored ? kIgnoredLabel : label_at(1000000 + static_cast<uint64_t>(r)));
     }
     if (format.input.dtype == DType::kI32) {
-      for (size_t i = 0; i < inputs.size(); ++i) tokens_.push_back(label_at(3000000 + i));
+      const auto vocab_size = static_cast<uint32_t>(format.vocabulary());
+      for (size_t i = 0; i < inputs.size(); ++i) {
+        tokens_.push_back(static_cast<int32_t>(random.bits(3000000 + i) % vocab_size));
+      }
     }
     const auto numbers = static_cast<size_t>(rows * format.target.shape.elements());
     for (size_t i = 0; i < numbers; ++i) numbers_.push_back(random.normal_at(2000000 + i));

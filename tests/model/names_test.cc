@@ -100,6 +100,84 @@ TEST(Names, TranslatesTheOnlyNameOfGpt2ThatDiffers) {
   EXPECT_EQ(found("transformer.h.11.mlp.c_fc.bias", names_of("gpt2-124m")), "h.11.mlp.c_fc.bias");
 }
 
+// Names in BertForSequenceClassification, BertForMaskedLM and ViTForImageClassification.
+TEST(Names, TranslatesEncodersOfHuggingFace) {
+  const std::pair<const char*, const char*> kNames[] = {
+      {"embeddings.weight", "bert.embeddings.word_embeddings.weight"},
+      {"embeddings.position", "bert.embeddings.position_embeddings.weight"},
+      {"embeddings.segment", "bert.embeddings.token_type_embeddings.weight"},
+      {"embeddings.LayerNorm.bias", "bert.embeddings.LayerNorm.bias"},
+      {"encoder.layer.11.attention.self.qkv.weight",
+       "bert.encoder.layer.11.attention.self.qkv.weight"},
+      {"encoder.layer.0.output.dense.bias", "bert.encoder.layer.0.output.dense.bias"},
+      {"pooler.dense.weight", "bert.pooler.dense.weight"},
+      {"classifier.bias", "classifier.bias"},
+      {"cls.predictions.bias", "cls.predictions.bias"},
+      {"cls.predictions.transform.LayerNorm.weight", "cls.predictions.transform.LayerNorm.weight"},
+      {"embed.token", "vit.embeddings.cls_token"},
+      {"embed.position", "vit.embeddings.position_embeddings"},
+      {"patch_embed.proj.bias", "vit.embeddings.patch_embeddings.projection.bias"},
+      {"blocks.3.norm1.weight", "vit.encoder.layer.3.layernorm_before.weight"},
+      {"blocks.3.norm2.bias", "vit.encoder.layer.3.layernorm_after.bias"},
+      {"blocks.11.attn.qkv.bias", "vit.encoder.layer.11.attention.attention.qkv.bias"},
+      {"blocks.0.attn.proj.weight", "vit.encoder.layer.0.attention.output.dense.weight"},
+      {"blocks.0.mlp.fc1.weight", "vit.encoder.layer.0.intermediate.dense.weight"},
+      {"blocks.0.mlp.fc2.weight", "vit.encoder.layer.0.output.dense.weight"},
+      {"norm.weight", "vit.layernorm.weight"},
+      {"head.weight", "classifier.weight"},
+  };
+  for (const auto& [name, file_name] : kNames) {
+    EXPECT_EQ(name_in(NameStyle::kHuggingFace, name), file_name);
+    EXPECT_EQ(found(file_name, {name}, "head"), name);
+  }
+  EXPECT_EQ(shape_in(NameStyle::kHuggingFace, "embed.token", {8}), (Shape{1, 1, 8}));
+  EXPECT_EQ(shape_in(NameStyle::kHuggingFace, "embed.position", {5, 8}), (Shape{1, 5, 8}));
+  EXPECT_EQ(shape_in(NameStyle::kTrireme, "embed.position", {5, 8}), (Shape{5, 8}));
+  EXPECT_EQ(shape_in(NameStyle::kHuggingFace, "head.weight", {5, 8}), (Shape{5, 8}));
+}
+
+TEST(Names, TranslatesEveryEncoderInBothDirections) {
+  for (const char* network : {"bert-mini", "vit-tiny"}) {
+    const std::vector<std::string> names = names_of(network);
+    const std::string head = network[0] == 'b' ? "classifier" : "head";
+    for (const std::string& name : names) {
+      const auto file_name = name_in(NameStyle::kHuggingFace, name);
+      ASSERT_TRUE(file_name) << name;
+      EXPECT_EQ(found(*file_name, names, head), name);
+    }
+  }
+}
+
+TEST(Names, TranslatesOtherNamesOfEncoders) {
+  const std::vector<std::string> vit = names_of("vit-tiny"), bert = names_of("bert-mini");
+  EXPECT_EQ(found("cls_token", vit, "head"), "embed.token");
+  EXPECT_EQ(found("pos_embed", vit, "head"), "embed.position");
+  EXPECT_EQ(found("blocks.2.attn.qkv.weight", vit, "head"), "blocks.2.attn.qkv.weight");
+  EXPECT_EQ(found("bert.embeddings.LayerNorm.gamma", bert, "classifier"),
+            "embeddings.LayerNorm.weight");
+  EXPECT_EQ(found("bert.encoder.layer.1.output.LayerNorm.beta", bert, "classifier"),
+            "encoder.layer.1.output.LayerNorm.bias");
+  EXPECT_TRUE(is_bookkeeping("bert.embeddings.position_ids"));
+}
+
+TEST(Names, QueriesKeysAndValuesAreOneTensor) {
+  const std::string layer = "bert.encoder.layer.3.attention.self.";
+  EXPECT_EQ(joined_name(layer + "query.weight"), layer + "qkv.weight");
+  EXPECT_EQ(joined_name("encoder.layer.0.attention.attention.query.bias"),
+            "encoder.layer.0.attention.attention.qkv.bias");
+  EXPECT_FALSE(joined_name(layer + "key.weight"));
+  EXPECT_FALSE(joined_name("query.weight"));
+  EXPECT_EQ(parts_of(layer + "qkv.bias"),
+            (Parts{layer + "query.bias", layer + "key.bias", layer + "value.bias"}));
+  EXPECT_FALSE(parts_of("blocks.0.attn.qkv.weight"));
+}
+
+TEST(Names, KnowsTheHeadsOfBert) {
+  EXPECT_EQ(bert_head_of("bert.pooler.dense.weight"), "pooler.");
+  EXPECT_EQ(bert_head_of("cls.seq_relationship.weight"), "cls.");
+  EXPECT_EQ(bert_head_of("classifier.weight"), "");
+}
+
 TEST(Names, CountersAndMasksAreBookkeeping) {
   EXPECT_TRUE(is_bookkeeping("layer1.0.bn1.num_batches_tracked"));
   EXPECT_FALSE(is_bookkeeping("layer1.0.bn1.running_mean"));

@@ -131,8 +131,10 @@ TEST(Onnx, RoundTripsEveryZooNetwork) {
   for (const std::string& name : zoo_names()) {
     SCOPED_TRACE(name);
     const ModelInput input = zoo_input(name);
-    if (input.input.dtype == DType::kI32) continue;  // embeddings cannot be exported yet
-    expect_round_trip(config_of(narrow(network_of(zoo(name), input))), input);
+    const NetworkConfig layers = network_of(zoo(name), input);
+    const auto attends = [](const LayerConfig& layer) { return layer.has_attention(); };
+    if (std::ranges::any_of(layers.layer(), attends)) continue;  // attention cannot be imported
+    expect_round_trip(config_of(narrow(layers)), input);
   }
 }
 

@@ -18,9 +18,10 @@ struct Case {
   const char* name;
   const char* layers;  // without the loss
   Shape input;
-  int64_t classes = 3;  // 0: regression on 3 numbers
-  bool soft = false;    // labels are probabilities of classes
-  bool tokens = false;  // the input is tokens, with a label for each
+  int64_t classes = 3;     // 0: regression on 3 numbers
+  bool soft = false;       // labels are probabilities of classes
+  bool tokens = false;     // the input is tokens, with a label for each
+  int64_t vocab_size = 0;  // the input is tokens of this vocabulary, with a label for the sample
 };
 
 // Every layer, alone and in combinations that exercise passes and in-place operations.
@@ -165,11 +166,46 @@ const Case kCases[] = {
      3,
      false,
      true},
+    {"vit",
+     "layer { conv2d { channels: 12 kernel: 2 stride: 2 } } layer { to_sequence {} }"
+     "layer { name: 'e' class_token {} } layer { layer_norm { epsilon: 1e-6 } }"
+     "layer { dense { units: 36 } } layer { attention { heads: 3 } }"
+     "layer { name: 'p' dense { units: 12 } } layer { name: 'r' add {} input: 'e' input: 'p' }"
+     "layer { dense { units: 20 } } layer { gelu {} } layer { dropout { rate: 0.2 } }"
+     "layer { layer_norm {} } layer { token_pool {} } layer { dense { units: 3 } }",
+     {3, 6, 4}},
+    {"vit_mean",
+     "layer { to_sequence {} } layer { class_token { positions: false } }"
+     "layer { dense { units: 9 } } layer { attention { heads: 1 } }"
+     "layer { token_pool { mode: MEAN skip: 1 } } layer { dense { units: 3 } }",
+     {5, 3, 2}},
+    {"bert",
+     "layer { name: 'e' embedding { units: 12 positions: LEARNED segments: 2 segment_end: 2 } }"
+     "layer { name: 'n' layer_norm {} } layer { dense { units: 36 } }"
+     "layer { attention { heads: 3 padding_token: 1 } } layer { name: 'p' dense { units: 12 } }"
+     "layer { add {} input: 'n' input: 'p' } layer { layer_norm {} }"
+     "layer { token_pool {} } layer { dense { units: 8 } } layer { tanh {} }"
+     "layer { dense { units: 3 } }",
+     {7},
+     3,
+     false,
+     false,
+     6},
+    {"bert_mean",
+     "layer { embedding { units: 12 segments: 3 } } layer { dense { units: 36 } }"
+     "layer { attention { heads: 2 padding_token: 1 } } "
+     "layer { token_pool { mode: MEAN padding_token: 1 } } layer { dense { units: 3 } }",
+     {6},
+     3,
+     false,
+     false,
+     4},
 };
 
 constexpr int64_t kRows = 5;
 
 ModelInput input_of(const Case& c) {
+  if (c.vocab_size > 0) return labeled_tokens(c.input[0], c.vocab_size, c.classes);
   if (c.tokens) return token_input(c.input[0], c.classes);
   ModelInput input = classified(c.input, c.classes);
   if (c.classes == 0 || c.soft) input.target = {DType::kF32, {3}, Layout::row_major()};

@@ -78,6 +78,15 @@ void add_layers(std::vector<Example>& all) {
   };
   all.push_back({SequenceLengths{2}, {i32({2, 3}), i32({2})}});
   all.push_back({DocumentStarts{2}, {i32({2, 3}), labels_of({2, 0}), i32({2, 5}), i32({2, 3})}});
+  all.push_back({SegmentIds{2, 2}, {i32({2, 3}), i32({2, 3})}});
+  all.push_back(
+      {ClassTokenForward{}, {some({2, 3, 4}), some({4}), some({4, 4}), unwritten({2, 4, 4})}});
+  all.push_back({ClassTokenBackward{},
+                 {some({2, 4, 4}), unwritten({2, 3, 4}), unwritten({4}), unwritten({4, 4})}});
+  all.push_back(
+      {PoolTokensForward{{1, 0}}, {some({2, 3, 4}), labels_of({3, 2}), unwritten({2, 4})}});
+  all.push_back(
+      {PoolTokensBackward{{1, 0}}, {some({2, 4}), labels_of({3, 2}), unwritten({2, 3, 4})}});
   all.push_back({Rotary{.length = 2, .heads = 1, .head_dim = 4},
                  {some({4, 5}), labels_of({1, 0}), unwritten({4, 5})}});
   all.push_back({SwigluForward{}, {some({2, 6}), unwritten({2, 3})}});

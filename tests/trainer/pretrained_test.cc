@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "model/names.h"
 #include "temporary_folder.h"
+#include "tests/golden/formula.h"
 #include "tests/model/harness.h"
 #include "trainer/checkpoint/init_from.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -17,6 +18,7 @@ namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
+using golden::uniform;
 using ::testing::HasSubstr;
 
 constexpr int64_t kRows = 2;
@@ -25,20 +27,6 @@ constexpr std::array<float, 20> kLogits = {
     -9.524533f, -105.6278f, 100.0644f, 3.159205f,  -6.938575f,  //
     46.18596f,  -86.85888f, 72.46216f, 165.9611f,  38.31197f,   // the second
     -30.877f,   -99.40085f, 96.61258f, -2.189353f, -4.491848f};
-
-// Numbers in [0, 1).
-std::vector<double> uniform(const std::string& name, int64_t count) {
-  uint32_t state = 2166136261;
-  for (const char byte : name) state = (state ^ static_cast<unsigned char>(byte)) * 16777619;
-  std::vector<double> numbers;
-  for (int64_t i = 0; i < count; ++i) {
-    uint32_t x = static_cast<uint32_t>(i) * 2654435761 + state;
-    x = (x ^ x >> 16) * 0x7FEB352D;
-    x = (x ^ x >> 15) * 0x846CA68B;
-    numbers.push_back(std::ldexp(x ^ x >> 16, -32));
-  }
-  return numbers;
-}
 
 std::vector<float> values_of(const std::string& name, const Shape& shape) {
   const bool around_one = name.ends_with("weight") || name.ends_with("running_var");
@@ -219,8 +207,18 @@ TEST_F(Gpt2Weights, RejectsFilesOfOtherSizes) {
               HasSubstr("'transformer.h.1.attn.c_attn.bias' is not in the network"));
   EXPECT_THAT(error_of(file_, graph(2, 32, kPositions, 64)),
               HasSubstr("'transformer.wte.weight' is [61, 32], but the network needs [64, 32]"));
-  EXPECT_THAT(error_of(file_, graph(2, 32, 40)),
-              HasSubstr("'transformer.wpe.weight' is [80, 32], but the network needs [40, 32]"));
+  EXPECT_THAT(error_of(file_, graph(2, 32, 90)),
+              HasSubstr("'transformer.wpe.weight' is [80, 32], but the network needs [90, 32]"));
+}
+
+TEST_F(Gpt2Weights, ReadsTheFirstPositionsForShorterSamples) {
+  const InitialValues initial = read(file_, graph(2, 32, 40));
+  EXPECT_EQ(initial.summary,
+            "28 of 28 tensors from gpt2.safetensors (Hugging Face names); the first 40 of 80 "
+            "positions");
+  std::vector<float> wanted = file_.at("transformer.wpe.weight").values;
+  wanted.resize(40 * 32);
+  EXPECT_EQ(initial.weights.at("wte.position").values, wanted);
 }
 
 TEST_F(Gpt2Weights, ListsMissingAndUnknownTensors) {

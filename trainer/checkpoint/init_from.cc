@@ -102,7 +102,9 @@ std::vector<float> transposed(const model::Weight& matrix) {
 // A tensor of the network.
 struct Wanted {
   Shape shape;
-  bool head = false;  // part of the last layer with parameters
+  bool head = false;       // part of the last layer with parameters
+  bool positions = false;  // learned positions of tokens
+  bool fresh = false;      // newly initialized
 };
 
 // Matches the tensors of a file ("theirs") with those of the network ("ours").
@@ -116,24 +118,28 @@ class TensorMatcher {
     for (const model::Node& node : graph.nodes) {
       for (const auto& p : node.signature.parameters) {
         const std::string name = model::parameter_name(node, p);
-        wanted_[name] = {p.shape, node.name == head_ && p.tied_to.empty()};
+        wanted_[name] = {.shape = p.shape,
+                         .head = node.name == head_ && p.tied_to.empty(),
+                         .positions = node.layer->reads_tokens() && p.name == "position"};
         if (!p.tied_to.empty()) tied_[node.name + "." + p.name] = name;
       }
       for (const auto& v : node.signature.running_stats) {
-        wanted_[node.name + "." + v.name] = {v.shape, node.name == head_};
+        wanted_[node.name + "." + v.name] = {.shape = v.shape, .head = node.name == head_};
       }
     }
   }
 
   // Fills matched() with the tensors that fit and problems() with the others.
   void run() {
+    join_parts();
     find_names();
     check_tied();
     check_head();
+    check_bert_heads();
     for (const auto& [ours, wanted] : wanted_) {
       const auto found = found_.find(ours);
       if (found == found_.end()) {
-        if (!fresh_.empty() && wanted.head) continue;
+        if (wanted.fresh) continue;
         problems_.push_back(
             fmt::format("'{}' is missing{}", ours, printable(did_you_mean(ours, unused_))));
       } else {
@@ -155,10 +161,47 @@ class TensorMatcher {
                         : model::has_torchvision_names(graph_.name) ? " (torchvision names)"
                                                                     : "";
     return fmt::format("{} of {} tensors from {}{}{}", matched_.size(), wanted_.size(),
-                       path.filename().string(), style, fresh_);
+                       path.filename().string(), style, notes_);
   }
 
  private:
+  bool wants(const std::string& name) const {
+    return wanted_.contains(name) || tied_.contains(name);
+  }
+
+  // Returns the name that one of the guesses has in the network, or nullptr.
+  const model::NameGuess* choose(const std::vector<model::NameGuess>& guesses) const {
+    const auto found =
+        std::ranges::find_if(guesses, [&](const auto& guess) { return wants(guess.name); });
+    return found == guesses.end() ? nullptr : &*found;
+  }
+
+  // Joins queries, keys and values that the file stores separately if the network has them as one
+  // tensor.
+  void join_parts() {
+    std::vector<std::string> names;
+    for (const auto& [name, weight] : theirs_) names.push_back(name);
+    for (const std::string& name : names) {
+      const auto joined = model::joined_name(name);
+      if (!joined || wants(name) || theirs_.contains(*joined)) continue;
+      if (choose(model::name_guesses(*joined, head_))) join(*joined, *model::parts_of(*joined));
+    }
+  }
+  void join(const std::string& joined, const model::Parts& parts) {
+    const Shape shape = theirs_.at(parts[0]).shape;
+    for (const std::string& part : parts) {
+      const auto found = theirs_.find(part);
+      if (shape.rank() == 0 || found == theirs_.end() || !(found->second.shape == shape)) return;
+    }
+    model::Weight whole{shape, {}};
+    whole.shape[0] *= std::ssize(parts);
+    for (const std::string& part : parts) {
+      const std::vector<float> values = std::move(theirs_.extract(part).mapped().values);
+      whole.values.insert(whole.values.end(), values.begin(), values.end());
+    }
+    theirs_[joined] = std::move(whole);
+  }
+
   // Exact matches of names have priority over guesses.
   void find_names() {
     std::vector<std::string> unmatched;
@@ -173,15 +216,22 @@ class TensorMatcher {
     for (const std::string& theirs : unmatched) {
       const auto guesses = model::name_guesses(theirs, head_);
       const auto guess = std::ranges::find_if(guesses, [&](const model::NameGuess& g) {
-        return (wanted_.contains(g.name) || tied_.contains(g.name)) && !found_.contains(g.name);
+        return wants(g.name) && !found_.contains(g.name);
       });
       if (guess == guesses.end()) {
-        unused_.push_back(theirs);
+        if (!is_copy(theirs, choose(guesses))) unused_.push_back(theirs);
         continue;
       }
       found_[guess->name] = theirs;
       if (guess->style == model::NameStyle::kHuggingFace) style_ = guess->style;
     }
+  }
+
+  // Returns whether the file has this tensor under another name, too.
+  bool is_copy(const std::string& theirs, const model::NameGuess* guess) const {
+    if (!guess) return false;
+    const auto found = found_.find(guess->name);
+    return found != found_.end() && theirs_.at(found->second).values == theirs_.at(theirs).values;
   }
 
   // A file may store tied weights under either of their names, or under both.
@@ -205,17 +255,38 @@ class TensorMatcher {
     if (ours == wanted_.end()) return;
     const auto theirs = found_.find(ours->first);
     if (theirs == found_.end()) {
-      fresh_ = fmt::format("; {} is not in the file and is newly initialized", head_);
+      notes_ += fmt::format("; {} is not in the file and is newly initialized", head_);
     } else {
       const Shape& shape = theirs_.at(theirs->second).shape;
       if (shape.rank() == 0 || shape[0] == ours->second.shape[0]) return;
       Shape same = shape;
       same[0] = ours->second.shape[0];
       if (!fits(same, ours->second.shape)) return;
-      fresh_ = fmt::format("; {} is newly initialized ({} -> {} {})", head_, shape[0], same[0],
-                           graph_.input.classes > 0 ? "classes" : "outputs");
+      notes_ += fmt::format("; {} is newly initialized ({} -> {} {})", head_, shape[0], same[0],
+                            graph_.input.classes > 0 ? "classes" : "outputs");
     }
+    for (auto& [name, wanted] : wanted_) wanted.fresh = wanted.head;
     std::erase_if(found_, [&](const auto& found) { return wanted_.at(found.first).head; });
+  }
+
+  // BERT is pretrained with other heads than it is fine-tuned with: those of the file that the
+  // network has not are left out, and those of the network that the file has not are new.
+  void check_bert_heads() {
+    if (!graph_.name.starts_with("bert")) return;
+    for (const std::string_view head : {"pooler.", "cls."}) {
+      const auto in_head = [&](const auto& named) {
+        return model::bert_head_of(named.first) == head;
+      };
+      const bool ours = std::ranges::any_of(wanted_, in_head);
+      const bool theirs = std::ranges::any_of(theirs_, in_head);
+      if (ours && !theirs) {
+        notes_ += fmt::format("; {}* is not in the file and is newly initialized", head);
+        for (auto& [name, wanted] : wanted_) wanted.fresh |= model::bert_head_of(name) == head;
+      } else if (theirs && !ours) {
+        notes_ += fmt::format("; {}* of the file is not used", head);
+        std::erase_if(unused_, [&](const auto& name) { return model::bert_head_of(name) == head; });
+      }
+    }
   }
 
   // Takes the values of a tensor of the file if its shape fits.
@@ -223,6 +294,7 @@ class TensorMatcher {
     model::Weight& weight = theirs_.at(theirs);
     const bool transposes = conv1d_ && shape.rank() == 2 && model::is_conv1d_weight(ours);
     const Shape needed = transposes ? Shape{shape[1], shape[0]} : shape;
+    if (wanted_.at(ours).positions) use_first_rows(weight, needed);
     if (!fits(weight.shape, needed)) {
       problems_.push_back(fmt::format("'{}' is {}, but the network needs {}", printable(theirs),
                                       weight.shape.to_string(), needed.to_string()));
@@ -232,9 +304,23 @@ class TensorMatcher {
     }
   }
 
-  // A dense layer may be stored as the equivalent convolution.
+  // The positions of a model that was trained with longer samples are those of the network and
+  // more.
+  void use_first_rows(model::Weight& positions, const Shape& needed) {
+    const Shape& shape = positions.shape;
+    if (shape.rank() != 2 || shape[1] != needed[1] || shape[0] <= needed[0]) return;
+    notes_ += fmt::format("; the first {} of {} positions", needed[0], shape[0]);
+    positions.shape = needed;
+    positions.values.resize(static_cast<size_t>(needed.elements()));
+  }
+
+  // A dense layer may be stored as the equivalent convolution, and a vector or a matrix as a tensor
+  // with dimensions of 1 in front.
   static bool fits(const Shape& theirs, const Shape& ours) {
     if (theirs == ours) return true;
+    if (theirs.rank() == 3 && theirs[0] == 1 && (ours.rank() == 1 || ours.rank() == 2)) {
+      return theirs[2] == ours[ours.rank() - 1] && theirs.elements() == ours.elements();
+    }
     return theirs.rank() == 4 && ours.rank() == 2 && theirs[0] == ours[0] &&
            theirs.elements() == ours.elements();
   }
@@ -247,7 +333,7 @@ class TensorMatcher {
   std::map<std::string, std::string> tied_;   // the other name of a tied tensor to our name
   std::map<std::string, std::string> found_;  // our name to theirs
   std::vector<std::string> unused_;           // their names
-  std::string fresh_;                         // text for the summary if the head is new
+  std::string notes_;                         // text for the summary
   model::NameStyle style_ = model::NameStyle::kTorchvision;
   model::Weights matched_;
   std::vector<std::string> problems_;

@@ -23,8 +23,9 @@ struct InitialValues {
 // Finds the network's parameters and running statistics in the file. The last layer with parameters
 // may be missing or have a different number of outputs; it is then newly initialized, unless its
 // weights are tied. Weights of GPT-2 that transformers has stored as [inputs, outputs] are
-// transposed. Throws ConfigError listing all other tensors that are missing, unexpected or of a
-// different shape.
+// transposed, and queries, keys and values that it has stored separately are joined. Of a longer
+// table of positions, the first rows are used. Heads of BERT may be missing or unused. Throws
+// ConfigError listing all other tensors that are missing, unexpected or of a different shape.
 InitialValues read_initial_values(const std::filesystem::path& path, const model::Graph& graph);
 
 // Overwrites the tensors that `initial` contains; the others are not changed.

@@ -93,6 +93,7 @@ SampleInfo info_from(const Json& json) {
   spec.input = spec_from(json.at("input"));
   spec.target = spec_from(json.at("target"));
   spec.classes = integer_from<int>(json.at("classes"));
+  if (json.contains("vocab_size")) spec.vocab_size = integer_from<int>(json["vocab_size"]);
   spec.scale = json.at("scale");
   spec.mean = per_channel(json.at("mean"), spec.input);
   spec.stddev = per_channel(json.at("deviation"), spec.input);
@@ -116,6 +117,7 @@ void write_sample_info(const std::filesystem::path& run_folder, const SampleInfo
                {"mean", spec.mean},
                {"deviation", spec.stddev},
                {"class_names", info.class_names}};
+  if (spec.vocab_size > 0) json["vocab_size"] = spec.vocab_size;
   if (info.columns.count > 0) json["columns"] = to_json(info.columns);
   replace_durably(RunFolder{run_folder}.samples(), json_text(std::move(json), 2) + "\n");
 }

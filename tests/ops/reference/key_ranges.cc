@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "tests/ops/reference/plans.h"
 
 namespace trireme::ops::reference {
@@ -39,6 +41,19 @@ Plan plan(const DocumentStarts& op, Specs specs) {
       for (int64_t t = 0; t < shape[1] && begin + t < positions; ++t) {
         cache[sample * positions + begin + t] = static_cast<int32_t>(start_at(t + 1));
       }
+    }
+  });
+}
+
+Plan plan(const SegmentIds& op, Specs specs) {
+  using O = SegmentIds;
+  const Shape shape = specs[O::kTokens].shape;
+  return host_op(std::move(specs), [=](Args args, void*) {
+    for (int64_t i = 0; i < shape.elements(); ++i) {
+      const auto* tokens = pointer<const int32_t>(args, O::kTokens) + i / shape[1] * shape[1];
+      const auto ends = std::count(tokens, tokens + i % shape[1], op.end);
+      pointer<int32_t>(args, O::kSegments)[i] =
+          static_cast<int32_t>(std::min<int64_t>(ends, op.segments - 1));
     }
   });
 }

@@ -50,7 +50,9 @@ bool is_dtype_of(const Op& op, int arg, DType dtype) {
         if constexpr (requires { O::kFirstKeys; }) {
           if (arg == O::kFirstKeys) return dtype == DType::kI32;
         }
-        if constexpr (std::is_same_v<O, DocumentStarts>) return dtype == DType::kI32;
+        if constexpr (std::is_same_v<O, DocumentStarts> || std::is_same_v<O, SegmentIds>) {
+          return dtype == DType::kI32;
+        }
         if constexpr (requires { O::kTarget; }) {
           if (arg == O::kTarget) return among({DType::kF64, DType::kF32});
         }

@@ -1,0 +1,57 @@
+#include "model/zoo/transformer.h"
+
+namespace trireme::model {
+
+void require_tokens(const std::string& name, const ModelInput& input) {
+  if (input.input.dtype == DType::kI32) return;
+  throw ConfigError("model.zoo.name",
+                    fmt::format("{} needs tokens (data.text, data.tokens), got {}", name,
+                                input.input.to_string()));
+}
+
+TransformerSize size_of(TransformerSize size, const ZooConfig& options) {
+  if (options.has_blocks()) size.blocks = options.blocks();
+  if (options.has_width()) size.width = options.width();
+  if (options.has_heads()) size.heads = size.kv_heads = options.heads();
+  const auto check = [](const char* field, int64_t value, int64_t max) {
+    if (value >= 1 && value <= max) return;
+    throw ConfigError(field, fmt::format("must be in [1, {}], got {}", max, value));
+  };
+  check("model.zoo.blocks", size.blocks, 1000);
+  check("model.zoo.width", size.width, 1 << 20);
+  check("model.zoo.heads", size.heads, 1 << 20);
+  if (size.width % size.heads != 0) {
+    throw ConfigError("model.zoo.width", fmt::format("must be a multiple of the {} heads, got {}",
+                                                     size.heads, size.width));
+  }
+  return size;
+}
+
+void set_normal(InitializerConfig& init, float stddev) { init.mutable_normal()->set_std(stddev); }
+
+EmbeddingConfig& TransformerBuilder::embedding(const std::string& name, int64_t width) {
+  EmbeddingConfig& config = *net_.layer(name).mutable_embedding();
+  config.set_units(width);
+  set_normal(*config.mutable_weight_init(), kInitialStddev);
+  return config;
+}
+
+DenseConfig& TransformerBuilder::dense(const std::string& name, int64_t units, bool bias,
+                                       float stddev) {
+  DenseConfig& config = *net_.layer(name).mutable_dense();
+  config.set_units(units);
+  config.set_bias(bias);
+  set_normal(*config.mutable_weight_init(), stddev);
+  if (bias) config.mutable_bias_init()->mutable_constant();
+  return config;
+}
+
+void TransformerBuilder::residual(const std::string& name, int64_t units, bool bias,
+                                  const std::string& branch, const std::string& from) {
+  dense(name, units, bias, branch_stddev_);
+  dropout(branch + ".dropout");
+  const std::string last = net_.last();
+  net_.layer(branch + ".residual", {from, last}).mutable_add();
+}
+
+}  // namespace trireme::model
