@@ -76,9 +76,12 @@ std::string Process::receive() {
 }
 
 void Process::check_status() {
-  if (const std::string status = receive(); !status.empty()) {
-    throw Error("the SentencePiece library reports: " + status);
-  }
+  const std::string status = receive();
+  if (status.empty()) return;
+  // "Internal: ./src/trainer_interface.cc(660) [CONDITION] TEXT"
+  const size_t end = status.rfind("] ");
+  throw Error("the SentencePiece library reports: " +
+              (end == std::string::npos ? status : status.substr(end + 2)));
 }
 
 }  // namespace trireme::data::sentencepiece
