@@ -99,11 +99,12 @@ TEST_F(PackTokensTest, KeepsTheTokenizer) {
   EXPECT_GT(dataset->spec().bytes_per_token, 1);
 
   EXPECT_SAYS(message<ConfigError>([&] {
-                open_dataset(packed("vocab_size: 5 tokenizer { wordpiece {} }"), Part::kTraining);
+                open_dataset(packed("length: 3 vocab_size: 5 tokenizer { wordpiece {} }"),
+                             Part::kTraining);
               }),
               "data.tokens.vocab_size: is 5, but the tokenizer is WordPiece with 4 tokens");
   EXPECT_SAYS(message<ConfigError>([&] {
-                open_dataset(packed("vocab_file: 'vocab.txt' tokenizer { wordpiece {} }"),
+                open_dataset(packed("length: 3 vocab_file: 'vocab.txt' tokenizer { wordpiece {} }"),
                              Part::kTraining);
               }),
               "data.tokens.vocab_file: cannot be combined with data.tokens.tokenizer");
