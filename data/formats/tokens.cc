@@ -140,6 +140,9 @@ class TokenFile {
 };
 
 void check_tokens(const DataConfig& config, Part part) {
+  if (config.tokens().has_tokenizer() && config.tokens().has_vocab_file()) {
+    throw ConfigError("data.tokens.vocab_file", "cannot be combined with data.tokens.tokenizer");
+  }
   if (config.has_holdout() && config.tokens().eval_size() > 0) {
     throw ConfigError("data.tokens.eval",
                       "cannot be combined with data.holdout, which replaces it");
@@ -185,9 +188,6 @@ int64_t count_vocabulary(const std::vector<TokenFile>& files) {
 std::shared_ptr<const Tokenizer> read_tokenizer(const DataConfig& config) {
   const TokensConfig& tokens = config.tokens();
   if (!tokens.has_tokenizer()) return {};
-  if (tokens.has_vocab_file()) {
-    throw ConfigError("data.tokens.vocab_file", "cannot be combined with data.tokens.tokenizer");
-  }
   auto tokenizer = open_tokenizer(tokens.tokenizer(), config.root(), "data.tokens.tokenizer");
   if (tokens.has_vocab_size() && tokens.vocab_size() != tokenizer->vocab_size()) {
     throw ConfigError("data.tokens.vocab_size",

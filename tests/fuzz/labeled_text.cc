@@ -23,11 +23,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     BadRecordPolicy policy(skips ? std::optional(trireme::data::kUnlimitedBadRecords)
                                  : std::nullopt);
     trireme::fuzz::accept_or_throw<trireme::DataError>([&] {
-      read_labeled_records(path, {"text", "label", labels}, policy,
-                           [&](const LabeledRecord& record) {
-                             require(!record.text.empty(), "texts are not empty");
-                             require(!labels || !record.label.empty(), "labels are not empty");
-                           });
+      trireme::data::read_labeled_records(
+          path, {"text", "label", labels}, policy, [&](const LabeledRecord& record) {
+            require(!record.text.empty(), "texts are not empty");
+            require(!labels || !record.label.empty(), "labels are not empty");
+          });
     });
   }
   unlink(path.c_str());

@@ -47,7 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     config.mutable_wordpiece()->set_strip_accents(data[0] / 4 % 2 == 0);
   }
   trireme::fuzz::accept_or_throw<trireme::DataError>([&] {
-    const auto tokenizer = open_tokenizer(config, MemoryFile::kFolder, "tokenizer");
+    const auto tokenizer = trireme::data::open_tokenizer(config, MemoryFile::kFolder, "tokenizer");
     encode(*tokenizer, bpe ? parts[2] : parts[1], bpe);
   });
   return 0;

@@ -8,7 +8,7 @@ writes larger vocabularies and a text of 10 MB; data_tokenizers_test reads them 
 Also prints the speed of each tokenizer in CPU time, for the whole text and for its lines. Created with
 tokenizers 0.23.3 and Python 3.11.
 
-For WordPiece, tokenizers classifies characters by tables of Unicode 8. The text has none of the characters whose
+For WordPiece, tokenizers classifies characters by tables of an older Unicode. The text has none of the characters whose
 categories differ in the Unicode of Python.
 """
 import argparse
