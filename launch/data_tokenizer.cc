@@ -119,7 +119,7 @@ void add_data_tokenizer(ArgumentParser data, Command& chosen) {
   command.add_option("-o,--out", options->out, "Model to write").show_default();
   command.epilog(R"(Examples:
   trireme data tokenizer --vocab 8000 corpus.txt
-  trireme data tokenizer --vocab 32000 --type bpe --out en-de.model en.txt de.txt
+  trireme data tokenizer --vocab 32000 --type bpe -o en-de.model en.txt de.txt
 )");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return train(*options); }); });

@@ -57,6 +57,7 @@ TEST_F(LabeledTextTest, Table) {
   EXPECT_THAT(input(*dataset, 2), ElementsAre(kCls, kGood, kGood, kGood, kSep));
   EXPECT_TRUE(dataset->where(1).ends_with("a.csv: line 3")) << dataset->where(1);
   EXPECT_TRUE(dataset->where(2).ends_with("a.csv: line 5")) << dataset->where(2);
+  EXPECT_SAYS(dataset->description(), "a.csv: 3 samples of 5 tokens in 2 classes, ");
   EXPECT_SAYS(dataset->description(), "WordPiece with 7 tokens, 7% padding, 2 texts cut off");
   EXPECT_EQ(dataset->tokenizer()->vocab_size(), 7);
   EXPECT_TRUE(dataset->in_memory());
