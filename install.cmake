@@ -2,7 +2,7 @@
 # pages, and of `cpack`, which packs the same files as a .deb and as an archive. The paths PREFIX/bin and PREFIX/share/trireme
 # are fixed, because the program finds one from the other (core/installation.h).
 set_target_properties(trireme PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON) # for an MPI outside of the system's folders
-install(TARGETS trireme RUNTIME DESTINATION bin)
+install(TARGETS trireme trireme-sentencepiece RUNTIME DESTINATION bin)
 foreach(script get-data supervise)
   install(PROGRAMS launch/${script} DESTINATION bin RENAME trireme-${script})
 endforeach()

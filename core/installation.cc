@@ -49,4 +49,9 @@ std::string script_command(const std::string& name) {
                                                                       : "launch/" + name;
 }
 
+fs::path helper_program(const std::string& name) {
+  // The tests are in other folders of the build tree.
+  return program_folder().parent_path() / "bin" / ("trireme-" + name);
+}
+
 }  // namespace trireme

@@ -22,4 +22,8 @@ std::string cache_folder();
 // next to the program, otherwise "launch/get-data".
 std::string script_command(const std::string& name);
 
+// Returns the path of the program trireme-NAME, which is installed next to this program and is in
+// bin/ of a build tree.
+std::filesystem::path helper_program(const std::string& name);
+
 }  // namespace trireme

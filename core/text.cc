@@ -56,27 +56,8 @@ std::string did_you_mean(std::string_view word, std::span<const std::string> can
 
 namespace {
 
-bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
-
-// Returns the length in bytes of the valid UTF-8 character at the beginning of `text`, or 0.
-size_t character_length(std::string_view text) {
-  const size_t length = utf8_length(static_cast<uint8_t>(text[0]));
-  const std::string_view rest = text.substr(1, std::max<size_t>(1, length) - 1);
-  const bool complete = length > 0 && rest.size() == length - 1;
-  return complete && std::ranges::all_of(rest, is_continuation) ? length : 0;
-}
-
-// `character` is valid UTF-8.
-uint32_t code_point(std::string_view character) {
-  if (character.size() == 1) return static_cast<unsigned char>(character[0]);
-  uint32_t code = static_cast<unsigned char>(character[0]) & (0x7f >> character.size());
-  for (const char byte : character.substr(1))
-    code = code << 6 | (static_cast<uint32_t>(byte) & 0x3f);
-  return code;
-}
-
 // Returns true for control characters, line separators and changes of the writing direction.
-bool acts_on_terminals(uint32_t code) {
+bool acts_on_terminals(int32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
          (code >= 0x2066 && code <= 0x2069) || code == 0x200e || code == 0x200f;
 }
@@ -91,8 +72,7 @@ std::string printable(std::string_view text, size_t max) {
   }
   std::string result;
   while (!text.empty()) {
-    const size_t length = character_length(text);
-    const uint32_t code = length > 0 ? code_point(text.substr(0, length)) : 0;
+    const auto [code, length] = utf8_character(text, 0);
     if (length == 0) {
       result += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[0]));
     } else if (code == '\n') {

@@ -26,7 +26,7 @@ void check(const DataConfig& config) {
     throw ConfigError(
         "data",
         "has no format; set one of data.idx, cifar, csv, image_folder, webdataset, npy, "
-        "tokens, text or synthetic");
+        "tokens, text, labeled_text or synthetic");
   }
   if (config.has_holdout()) {
     if (!(config.holdout() > 0 && config.holdout() < 1)) {
@@ -104,6 +104,8 @@ std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part f
       return open_tokens(config, files, options.seed);
     case DataConfig::kText:
       return open_text(config, part, options.seed);
+    case DataConfig::kLabeledText:
+      return open_labeled_text(config, files);
     case DataConfig::kImageFolder:
       return make_image_dataset(open_image_folder(config, files, options), config, part, options);
     case DataConfig::kWebdataset: {

@@ -24,6 +24,8 @@ class DataConfig;  // data/data.proto
 
 namespace trireme::data {
 
+class Tokenizer;
+
 // The type and shape of a sample as stored. The input is u8 or f32 [C, H, W] or [F] (u8 images are
 // channels-last), or i32 [T] for tokens. The target is i32 [] for a class label, f32 [classes] for
 // class probabilities, f32 [F] for regression, or i32 [T] for the next tokens.
@@ -88,6 +90,9 @@ class Dataset {
   // Returns the columns of the training table. `count` is 0 if the samples do not come from a
   // table.
   virtual TableColumns columns() const { return {}; }
+  // Returns the tokenizer of the text that the tokens of the samples stand for; null if there is
+  // none. See TokenText for texts of characters or bytes.
+  virtual std::shared_ptr<const Tokenizer> tokenizer() const { return {}; }
 };
 
 // Base class of datasets that modify another one. Forwards all functions by default.
@@ -109,6 +114,7 @@ class WrappedDataset : public Dataset {
   std::vector<int32_t> labels() const override { return inner_->labels(); }
   Checksums checksums() const override { return inner_->checksums(); }
   TableColumns columns() const override { return inner_->columns(); }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return inner_->tokenizer(); }
 
  protected:
   explicit WrappedDataset(std::unique_ptr<Dataset> inner) : inner_(std::move(inner)) {}

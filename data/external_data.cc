@@ -109,6 +109,12 @@ void use_table(DataConfig& config, const SampleSpec& spec, const fs::path& file)
   if (spec.classes > 0) csv.set_classes(spec.classes);
 }
 
+// Sets both parts, since class names are taken from the training part.
+void use_texts(DataConfig& config, const std::string& path) {
+  config.mutable_labeled_text()->set_train(path);
+  config.mutable_labeled_text()->set_eval(path);
+}
+
 }  // namespace
 
 DataConfig config_for_path(const DataConfig& run, const SampleSpec& spec, const std::string& path) {
@@ -122,7 +128,10 @@ DataConfig config_for_path(const DataConfig& run, const SampleSpec& spec, const 
   const bool is_folder = fs::is_directory(path);
   const bool has_run_layout = is_folder && run.has_image_folder() &&
                               fs::is_directory(fs::path(path) / run.image_folder().eval());
-  if (is_pattern || (!is_folder && is_tar(path))) {
+  if (run.has_labeled_text()) {
+    config.clear_holdout();
+    use_texts(config, fs::absolute(path).string());
+  } else if (is_pattern || (!is_folder && is_tar(path))) {
     config.clear_holdout();
     use_shards(config, spec, path);
   } else if (!is_folder) {

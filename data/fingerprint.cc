@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "data/dataset.h"
+#include "data/tokenizers/tokenizer.h"
 
 namespace trireme::data {
 namespace {
@@ -24,7 +25,9 @@ CheckedSamples::CheckedSamples(int64_t size, size_t bytes) : size_(size), count_
 }
 
 Fingerprint fingerprint_of(const Dataset& dataset) {
-  return {dataset.size(), dataset.spec().classes, dataset.checksums(), dataset.columns().names};
+  const auto tokenizer = dataset.tokenizer();
+  return {dataset.size(), dataset.spec().classes, dataset.checksums(), dataset.columns().names,
+          tokenizer ? tokenizer->identity() : ""};
 }
 
 }  // namespace trireme::data

@@ -30,6 +30,7 @@ struct Fingerprint {
   int classes = 0;  // 0 for regression
   Checksums checksums;
   std::vector<std::string> columns = {};  // names, if the data is a table with a header
+  std::string tokenizer = {};             // its identity(); empty if there is none
   bool operator==(const Fingerprint&) const = default;
 };
 

@@ -86,6 +86,10 @@ std::unique_ptr<Dataset> make_dataset(Samples samples) {
 }
 
 std::string describe(const SampleSpec& spec, int64_t count) {
+  if (spec.input.dtype == DType::kI32 && !spec.has_token_labels()) {
+    return fmt::format("{} samples of {} tokens in {} classes", count, spec.input.shape[0],
+                       spec.classes);
+  }
   if (spec.input.dtype == DType::kI32) {
     return fmt::format("{} samples of {} tokens with vocab_size {}", count, spec.input.shape[0],
                        spec.classes);

@@ -205,6 +205,7 @@ DataConfig config_for_any_image(DataConfig config, const SampleSpec& spec) {
 std::unique_ptr<Dataset> open_unlabeled(std::span<const std::string> paths,
                                         const DataConfig& config, const SampleSpec& spec,
                                         const TableColumns& columns) {
+  if (config.has_labeled_text()) return open_unlabeled_texts(paths, config, spec);
   const auto tables = std::ranges::count_if(paths, is_table);
   if (tables == std::ssize(paths)) return open_tables(paths, config, spec, columns);
   if (tables > 0) throw DataError(paths[0], "images and tables cannot be mixed in one call");

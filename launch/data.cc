@@ -26,6 +26,7 @@ void add_data(ArgumentParser app, Command& chosen) {
   add_data_pack(data, chosen);
   add_data_show(data, chosen);
   add_data_stats(data, chosen);
+  add_data_tokenizer(data, chosen);
 }
 
 }  // namespace trireme::cli

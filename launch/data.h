@@ -14,6 +14,7 @@ namespace trireme::cli {
 void add_data_pack(ArgumentParser data, Command& chosen);
 void add_data_show(ArgumentParser data, Command& chosen);
 void add_data_stats(ArgumentParser data, Command& chosen);
+void add_data_tokenizer(ArgumentParser data, Command& chosen);
 
 // The arguments CONFIG, --set and --part.
 struct DataOptions {

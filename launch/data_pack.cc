@@ -94,8 +94,14 @@ Packed pack_tokens(const DataConfig& config, const DataPackOptions& options) {
   if (text ? config.text().random_offset() : config.tokens().random_offset()) {
     fields += "    random_offset: true\n";
   }
-  fields += source->names().empty() ? fmt::format("    vocab_size: {}\n", source->vocab_size())
-                                    : "    vocab_file: \"vocab.txt\"\n";
+  if (source->tokenizer()) {
+    fields +=
+        fmt::format("    tokenizer {{ {} }}\n", source->tokenizer()->config().ShortDebugString());
+  } else if (!source->names().empty()) {
+    fields += "    vocab_file: \"vocab.txt\"\n";
+  } else {
+    fields += fmt::format("    vocab_size: {}\n", source->vocab_size());
+  }
   return {.state = data::pack_tokens(*source, pack),
           .seconds = 0,
           .bad_at_opening = source->bad_records(),

@@ -14,6 +14,7 @@
 #include "data/images/codec.h"
 #include "data/loader.h"
 #include "data/sample_images.h"
+#include "data/tokenizers/tokenizer.h"
 #include "launch/cli.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
@@ -220,19 +221,24 @@ void write_samples(const DataShowOptions& options, const Shown& shown,
              format_bytes(static_cast<double>(page.size())));
 }
 
-std::string text_of_tokens(std::span<const int32_t> tokens, const std::vector<std::string>& names) {
+std::string text_of_tokens(std::span<const int32_t> tokens, const std::vector<std::string>& names,
+                           const data::Tokenizer* tokenizer) {
+  if (tokenizer && std::ranges::max(tokens) < tokenizer->vocab_size()) {
+    return tokenizer->decode(tokens);
+  }
   if (names.empty()) return fmt::format("{}", fmt::join(tokens, " "));
   std::string text;
   for (const int32_t token : tokens) text += class_text(names, token);
   return text;
 }
 
-void print_samples(const Shown& shown, const std::vector<std::string>& names) {
+void print_samples(const Shown& shown, const data::Dataset& dataset) {
+  const std::vector<std::string> names = dataset.class_names();
   const bool tokens = shown.spec.input.dtype == DType::kI32;
   for (int64_t row = 0; row < shown.count; ++row) {
     if (tokens) {
       fmt::print("--- sample {} ---\n{}\n", row + 1,
-                 text_of_tokens(shown.input<int32_t>(row), names));
+                 text_of_tokens(shown.input<int32_t>(row), names, dataset.tokenizer().get()));
       continue;
     }
     const std::string target =
@@ -260,7 +266,7 @@ int show(const DataShowOptions& options) {
   if (shown.spec.input.shape.rank() == 3) {
     write_samples(options, shown, *dataset);
   } else {
-    print_samples(shown, dataset->class_names());
+    print_samples(shown, *dataset);
   }
   return 0;
 }

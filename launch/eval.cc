@@ -176,6 +176,7 @@ int evaluate(const EvalOptions& options, comm::Communicator& communicator) {
     if (!other) return;
     trained_on = info;
     *config.run.mutable_data() = data::config_for_path(config.run.data(), info.spec, options.data);
+    train::use_run_tokenizer(run.path, info, *config.run.mutable_data());
   });
   const train::CheckpointEvaluation result = train::evaluate_checkpoint(
       config, communicator, options.checkpoint(), trained_on, /*with_details=*/true, columns);

@@ -13,6 +13,7 @@
 
 #include "core/error.h"
 #include "data/token_text.h"
+#include "data/tokenizers/tokenizer.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/options.h"
@@ -38,20 +39,24 @@ struct GenerateOptions : ConfigOptions, CheckpointOptions {
   std::string out;
 };
 
-// Prompts and results as text: characters or bytes if the run was trained on text, otherwise the
-// numbers of the tokens.
+// Prompts and results as text: that of the run's tokenizer, characters or bytes if the run was
+// trained on text, otherwise the numbers of the tokens.
 class Vocabulary {
  public:
-  explicit Vocabulary(const train::SampleInfo& info) : size_(info.spec.classes) {
-    if (!info.class_names.empty()) text_.emplace(info.class_names);
+  explicit Vocabulary(const train::SampleInfo& info)
+      : size_(info.spec.classes), tokenizer_(info.tokenizer) {
+    if (!tokenizer_ && !info.class_names.empty()) text_.emplace(info.class_names);
   }
 
   std::vector<int32_t> encode(const std::string& prompt) const {
-    const std::vector<int32_t> tokens = text_ ? text_->encode(prompt) : parse(prompt);
+    const std::vector<int32_t> tokens = tokenizer_ ? tokenizer_->encode(prompt)
+                                        : text_    ? text_->encode(prompt)
+                                                   : parse(prompt);
     if (tokens.empty()) throw Error("is empty; it must have at least one token");
     return tokens;
   }
   std::string decode(int32_t token) const {
+    if (tokenizer_) return tokenizer_->text_of(token);
     return text_ ? text_->text_of(token) : fmt::format(" {}", token);
   }
 
@@ -71,6 +76,7 @@ class Vocabulary {
   }
 
   int64_t size_;
+  std::shared_ptr<const data::Tokenizer> tokenizer_;
   std::optional<data::TokenText> text_;
 };
 

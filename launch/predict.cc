@@ -188,8 +188,9 @@ int predict(const PredictOptions& options) {
                             "number per sample"
                           : "is a language model, which continues text: use trireme generate");
   }
-  const auto dataset =
-      data::open_unlabeled(options.inputs, config.run.data(), info.spec, info.columns);
+  DataConfig inputs = config.run.data();
+  train::use_run_tokenizer(run.path, info, inputs);
+  const auto dataset = data::open_unlabeled(options.inputs, inputs, info.spec, info.columns);
   const auto alone = comm::create_local_communicator();
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);

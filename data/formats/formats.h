@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -49,6 +50,12 @@ std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part);
 std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part, uint64_t seed);
 // Reads the text into memory. Applies data.holdout itself.
 std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part, uint64_t seed);
+// Encodes all texts into memory.
+std::unique_ptr<Dataset> open_labeled_text(const DataConfig& config, Part part);
+// Opens texts for inference, see read_labeled_records; labels are ignored, and are 0. `spec` is that
+// of the training samples.
+std::unique_ptr<Dataset> open_unlabeled_texts(std::span<const std::string> paths,
+                                              const DataConfig& config, const SampleSpec& spec);
 // The tokens of `tokens`, without data.holdout, and of `text`, with it.
 std::unique_ptr<TokenStream> open_token_files(const DataConfig& config, Part part);
 std::unique_ptr<TokenStream> open_text_stream(const DataConfig& config, Part part);

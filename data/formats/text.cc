@@ -15,33 +15,30 @@
 namespace trireme::data {
 namespace {
 
-constexpr int32_t kCharacters = 0x110000;  // code points of Unicode
 constexpr int32_t kUnknown = -1;
 
-// Returns the code point of a UTF-8 character, or kUnknown if it is invalid.
-int32_t decode(std::span<const uint8_t> bytes) {
-  if (bytes.size() == 1) return bytes[0];
-  int32_t character = bytes[0] & (0x7f >> bytes.size());
-  for (const uint8_t byte : bytes.subspan(1)) {
-    if ((byte & 0xc0) != 0x80) return kUnknown;
-    character = character << 6 | (byte & 0x3f);
+std::string_view text_of(const File& file) {
+  return {reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()};
+}
+
+// Returns the number of bytes without a character that is cut off at the end of the text.
+size_t whole_characters(std::string_view text) {
+  for (size_t end = text.size(); end > 0 && text.size() - end < 4; --end) {
+    const size_t length = utf8_length(static_cast<uint8_t>(text[end - 1]));
+    if (length > 0) return end - 1 + length > text.size() ? end - 1 : text.size();
   }
-  const bool overlong =
-      (bytes.size() == 3 && character < 0x800) || (bytes.size() == 4 && character < 0x10000);
-  const bool surrogate = character >= 0xd800 && character < 0xe000;
-  return overlong || surrogate || character >= kCharacters ? kUnknown : character;
+  return text.size();
 }
 
 std::vector<int32_t> decode(const File& file) {
+  const std::string_view text = text_of(file);
   std::vector<int32_t> characters;
-  characters.reserve(file.bytes.size());
-  for (size_t at = 0; at < file.bytes.size();) {
-    const size_t length = utf8_length(file.bytes[at]);
-    const bool cut = length > file.bytes.size() - at;
-    if (cut && !file.damage.empty()) break;  // the damage is reported
-    const int32_t character =
-        length == 0 || cut ? kUnknown : decode(std::span(file.bytes).subspan(at, length));
-    if (character == kUnknown) {
+  characters.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const auto [character, length] = utf8_character(text, at);
+    if (length == 0) {
+      const bool cut = utf8_length(file.bytes[at]) > text.size() - at;
+      if (cut && !file.damage.empty()) break;  // the damage is reported
       throw DataError(file.path,
                       fmt::format("is not UTF-8 at byte {}; set data.text.vocabulary: BYTES to "
                                   "read any file",
@@ -55,12 +52,17 @@ std::vector<int32_t> decode(const File& file) {
 
 struct Text {
   std::string path;
-  std::vector<int32_t> characters;  // code points, or bytes
+  std::vector<int32_t> characters;  // code points, or bytes; empty with a tokenizer
 };
 
-Text read_text(const DataConfig& config, const std::string& name, BadRecordPolicy& policy) {
-  const File file = read_for(policy, find_file(config.root(), std::vector<std::string>{name}));
+File read_text_file(const DataConfig& config, const std::string& name, BadRecordPolicy& policy) {
+  File file = read_for(policy, find_file(config.root(), std::vector<std::string>{name}));
   if (!file.damage.empty()) policy.add(DataError(file.path, file.damage));
+  return file;
+}
+
+Text read_text(const DataConfig& config, const std::string& name, BadRecordPolicy& policy) {
+  const File file = read_text_file(config, name, policy);
   const bool bytes = config.text().vocabulary() == TextConfig::BYTES;
   return {file.path,
           bytes ? std::vector<int32_t>(file.bytes.begin(), file.bytes.end()) : decode(file)};
@@ -123,6 +125,9 @@ class Vocabulary {
 
 void check_text(const DataConfig& config, Part part) {
   const TextConfig& text = config.text();
+  if (text.has_tokenizer() && text.has_vocabulary()) {
+    throw ConfigError("data.text.vocabulary", "cannot be combined with data.text.tokenizer");
+  }
   if (text.train_file().empty()) throw ConfigError("data.text.train_file", "is missing");
   if (text.has_eval_file() && config.has_holdout()) {
     throw ConfigError("data.text.eval_file",
@@ -139,16 +144,41 @@ void check_text(const DataConfig& config, Part part) {
 struct Encoded {
   Text text;
   std::vector<int32_t> tokens;
-  std::vector<std::string> names;  // names of the tokens
+  std::vector<std::string> names;  // names of the tokens; empty with a tokenizer
   std::string training;            // path of the file that the vocabulary comes from
+  std::shared_ptr<const Tokenizer> tokenizer;
+  double bytes_per_token = 0;  // mean, with a tokenizer
+
+  int64_t vocab_size() const { return tokenizer ? tokenizer->vocab_size() : std::ssize(names); }
+  const char* unit() const { return tokenizer ? "token" : "character"; }
 };
+
+Encoded encode_with_tokenizer(const DataConfig& config, const std::string& name,
+                              BadRecordPolicy& policy) {
+  Encoded encoded;
+  encoded.tokenizer =
+      open_tokenizer(config.text().tokenizer(), config.root(), "data.text.tokenizer");
+  const File file = read_text_file(config, name, policy);
+  std::string_view text = text_of(file);
+  if (!file.damage.empty()) text = text.substr(0, whole_characters(text));
+  encoded.text.path = encoded.training = file.path;
+  try {
+    encoded.tokens = encoded.tokenizer->encode(text);
+  } catch (const Error& error) {
+    throw DataError(file.path, error.what());
+  }
+  encoded.bytes_per_token = static_cast<double>(text.size()) /
+                            static_cast<double>(std::max<size_t>(1, encoded.tokens.size()));
+  return encoded;
+}
 
 // `own_file` is true for evaluation samples in a separate file.
 Encoded encode(const DataConfig& config, bool own_file, BadRecordPolicy& policy) {
   const TextConfig& config_text = config.text();
+  const std::string& file = own_file ? config_text.eval_file() : config_text.train_file();
+  if (config_text.has_tokenizer()) return encode_with_tokenizer(config, file, policy);
   Encoded encoded;
-  encoded.text =
-      read_text(config, own_file ? config_text.eval_file() : config_text.train_file(), policy);
+  encoded.text = read_text(config, file, policy);
   encoded.training = encoded.text.path;
   if (config_text.vocabulary() == TextConfig::BYTES) {
     encoded.names = Vocabulary::of_bytes();
@@ -179,13 +209,13 @@ Range range_of(const DataConfig& config, Part part, int64_t count) {
   return part == Part::kTraining ? Range{0, count - held_out} : Range{count - held_out, count};
 }
 
-// Returns the mean number of bytes of the characters in the range.
-double bytes_per_token(const DataConfig& config, const std::vector<int32_t>& characters,
-                       Range range) {
+// Returns the mean number of bytes of the tokens in the range or, with a tokenizer, of all tokens.
+double bytes_per_token(const DataConfig& config, const Encoded& encoded, Range range) {
+  if (encoded.tokenizer) return encoded.bytes_per_token;
   if (config.text().vocabulary() == TextConfig::BYTES) return 1;
   int64_t bytes = 0;
   for (int64_t i = range.begin; i < range.end; ++i) {
-    bytes += std::ssize(to_utf8(characters[static_cast<size_t>(i)]));
+    bytes += std::ssize(to_utf8(encoded.text.characters[static_cast<size_t>(i)]));
   }
   return static_cast<double>(bytes) / static_cast<double>(range.end - range.begin);
 }
@@ -200,7 +230,7 @@ class TextDataset final : public Dataset {
         first_(first),
         windows_(windows),
         used_(std::move(used)),
-        spec_(token_spec(length, std::ssize(encoded_.names))),
+        spec_(token_spec(length, encoded_.vocab_size())),
         seed_(seed),
         bad_(std::move(bad)) {
     spec_.bytes_per_token = bytes_per_token;
@@ -222,18 +252,22 @@ class TextDataset final : public Dataset {
   }
   std::string description() const override {
     const std::string unused =
-        windows_.unused() > 0 ? fmt::format(", {} characters at the end unused", windows_.unused())
-                              : "";
-    return fmt::format("text {}: {}{}{}", encoded_.text.path, describe(spec_, size()), unused,
-                       skipped_note(bad_));
+        windows_.unused() > 0
+            ? fmt::format(", {} {}s at the end unused", windows_.unused(), encoded_.unit())
+            : "";
+    const std::string tokenizer =
+        encoded_.tokenizer ? ", " + encoded_.tokenizer->description() : std::string();
+    return fmt::format("text {}: {}{}{}{}", encoded_.text.path, describe(spec_, size()), tokenizer,
+                       unused, skipped_note(bad_));
   }
   std::string where(int64_t index) const override {
-    return fmt::format("{}: character {}", encoded_.text.path,
+    return fmt::format("{}: {} {}", encoded_.text.path, encoded_.unit(),
                        first_ + windows_.begin(used_.at(index), seed_, 0));
   }
   bool in_memory() const override { return true; }
   BadRecords bad_records() const override { return bad_; }
   std::vector<std::string> class_names() const override { return encoded_.names; }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return encoded_.tokenizer; }
   Checksums checksums() const override {
     Checksums sums;
     for (const std::string& name : encoded_.names) sums.targets = checksum_of(name, sums.targets);
@@ -286,11 +320,12 @@ class TextStream final : public TokenStream {
       : encoded_(std::move(encoded)), range_(range), bad_(std::move(bad)) {}
 
   int64_t size() const override { return range_.end - range_.begin; }
-  int64_t vocab_size() const override { return std::ssize(encoded_.names); }
+  int64_t vocab_size() const override { return encoded_.vocab_size(); }
   std::vector<std::string> names() const override { return encoded_.names; }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return encoded_.tokenizer; }
   std::string description() const override {
-    return fmt::format("text {}: {} characters with vocab_size {}{}", encoded_.text.path, size(),
-                       vocab_size(), skipped_note(bad_));
+    return fmt::format("text {}: {} {}s with vocab_size {}{}", encoded_.text.path, size(),
+                       encoded_.unit(), vocab_size(), skipped_note(bad_));
   }
   BadRecords bad_records() const override { return bad_; }
   void read(int64_t begin, std::span<int32_t> tokens) const override {
@@ -312,7 +347,7 @@ std::unique_ptr<TokenStream> open_text_stream(const DataConfig& config, Part par
   policy.check(encoded.text.path);
   const Range range = range_of(config, part, std::ssize(encoded.tokens));
   if (range.begin == range.end) {
-    throw DataError(encoded.text.path, "has no characters for this part");
+    throw DataError(encoded.text.path, fmt::format("has no {}s for this part", encoded.unit()));
   }
   const auto unknown = std::ranges::find(encoded.tokens, kUnknown);
   if (unknown != encoded.tokens.end()) {
@@ -333,12 +368,12 @@ std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part, uint64_t
   policy.check(encoded.text.path);
   if (known.empty() && policy.found().count == 0) {
     throw DataError(encoded.text.path,
-                    fmt::format("has {} characters for this part, but a sample needs {} "
+                    fmt::format("has {} {}s for this part, but a sample needs {} "
                                 "(data.text.length) plus 1 for its target",
-                                count, length));
+                                count, encoded.unit(), length));
   }
   policy.check_not_empty(encoded.text.path, std::ssize(known));
-  const double bytes = bytes_per_token(config, encoded.text.characters, range);
+  const double bytes = bytes_per_token(config, encoded, range);
   return std::make_unique<TextDataset>(std::move(encoded), range.begin, windows, std::move(known),
                                        length, bytes, seed, policy.found());
 }

@@ -4,11 +4,13 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "data/bad_records.h"
+#include "data/tokenizers/tokenizer.h"
 
 namespace trireme::data {
 
@@ -30,6 +32,8 @@ class TokenStream {
   virtual int64_t vocab_size() const = 0;  // tokens are in [0, vocab_size)
   // Returns the name of each token, see TokenText. Empty if tokens have no names.
   virtual std::vector<std::string> names() const = 0;
+  // See Dataset::tokenizer.
+  virtual std::shared_ptr<const Tokenizer> tokenizer() const = 0;
   virtual std::string description() const = 0;
   virtual BadRecords bad_records() const = 0;
   // Copies the tokens from `begin` on. Throws DataError that names the file and the token if one is

@@ -140,6 +140,9 @@ class TokenFile {
 };
 
 void check_tokens(const DataConfig& config, Part part) {
+  if (config.tokens().has_tokenizer() && config.tokens().has_vocab_file()) {
+    throw ConfigError("data.tokens.vocab_file", "cannot be combined with data.tokens.tokenizer");
+  }
   if (config.has_holdout() && config.tokens().eval_size() > 0) {
     throw ConfigError("data.tokens.eval",
                       "cannot be combined with data.holdout, which replaces it");
@@ -182,6 +185,18 @@ int64_t count_vocabulary(const std::vector<TokenFile>& files) {
   return vocabulary;
 }
 
+std::shared_ptr<const Tokenizer> read_tokenizer(const DataConfig& config) {
+  const TokensConfig& tokens = config.tokens();
+  if (!tokens.has_tokenizer()) return {};
+  auto tokenizer = open_tokenizer(tokens.tokenizer(), config.root(), "data.tokens.tokenizer");
+  if (tokens.has_vocab_size() && tokens.vocab_size() != tokenizer->vocab_size()) {
+    throw ConfigError("data.tokens.vocab_size",
+                      fmt::format("is {}, but the tokenizer is {}", tokens.vocab_size(),
+                                  tokenizer->description()));
+  }
+  return tokenizer;
+}
+
 // Returns the names of the tokens, or nothing if there is no file of them.
 std::vector<std::string> read_names(const DataConfig& config) {
   const TokensConfig& tokens = config.tokens();
@@ -202,8 +217,19 @@ std::vector<std::string> read_names(const DataConfig& config) {
   return names;
 }
 
+// What the tokens stand for, if it is known: either their names or the tokenizer.
+struct Meaning {
+  std::vector<std::string> names;
+  std::shared_ptr<const Tokenizer> tokenizer;
+
+  explicit Meaning(const DataConfig& config)
+      : names(read_names(config)), tokenizer(read_tokenizer(config)) {}
+};
+
 int64_t find_vocabulary(const DataConfig& config, Part part, const std::vector<TokenFile>& files,
-                        const std::vector<std::string>& names) {
+                        const Meaning& meaning) {
+  const std::vector<std::string>& names = meaning.names;
+  if (meaning.tokenizer) return meaning.tokenizer->vocab_size();
   if (!names.empty()) return checked_classes(std::ssize(names), "data.tokens.vocab_file");
   const TokensConfig& tokens = config.tokens();
   if (tokens.has_vocab_size()) {
@@ -214,13 +240,19 @@ int64_t find_vocabulary(const DataConfig& config, Part part, const std::vector<T
   return count_vocabulary(open_files(config, Part::kTraining, policy));
 }
 
-// Returns the mean number of bytes that the tokens stand for; 0 if they have no names.
-double bytes_per_token(const std::vector<TokenFile>& files, const std::vector<std::string>& names) {
-  const TokenText text(names);
+// Returns the mean number of bytes that the tokens stand for; 0 if that is not known.
+double bytes_per_token(const std::vector<TokenFile>& files, const Meaning& meaning) {
   std::vector<int64_t> bytes;
-  for (int32_t i = 0; i < std::ssize(names); ++i) bytes.push_back(std::ssize(text.text_of(i)));
+  const auto add_all = [&](const auto& text, int64_t count) {
+    for (int32_t i = 0; i < count; ++i) bytes.push_back(std::ssize(text.text_of(i)));
+  };
+  if (meaning.tokenizer) {
+    add_all(*meaning.tokenizer, meaning.tokenizer->vocab_size());
+  } else {
+    add_all(TokenText(meaning.names), std::ssize(meaning.names));
+  }
   if (std::ranges::all_of(bytes, [](int64_t count) { return count == 1; })) {
-    return names.empty() ? 0 : 1;
+    return bytes.empty() ? 0 : 1;
   }
   int64_t sum = 0, tokens = 0;
   for (const TokenFile& file : files) {
@@ -235,11 +267,11 @@ double bytes_per_token(const std::vector<TokenFile>& files, const std::vector<st
 
 class Tokens final : public Dataset {
  public:
-  Tokens(std::vector<TokenFile> files, SampleSpec spec, std::vector<std::string> names,
-         uint64_t seed, BadRecords bad)
+  Tokens(std::vector<TokenFile> files, SampleSpec spec, Meaning meaning, uint64_t seed,
+         BadRecords bad)
       : files_(std::move(files)),
         spec_(std::move(spec)),
-        names_(std::move(names)),
+        meaning_(std::move(meaning)),
         seed_(seed),
         bad_(std::move(bad)) {
     for (const TokenFile& file : files_) {
@@ -275,7 +307,8 @@ class Tokens final : public Dataset {
     return fmt::format("{}: token {}", file.path(), begin);
   }
   BadRecords bad_records() const override { return bad_; }
-  std::vector<std::string> class_names() const override { return names_; }
+  std::vector<std::string> class_names() const override { return meaning_.names; }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return meaning_.tokenizer; }
 
  private:
   struct Place {
@@ -291,7 +324,7 @@ class Tokens final : public Dataset {
 
   const std::vector<TokenFile> files_;
   const SampleSpec spec_;
-  const std::vector<std::string> names_;
+  const Meaning meaning_;
   const uint64_t seed_;
   const BadRecords bad_;
   std::vector<int64_t> ends_;  // number of samples in each file and all files before it
@@ -303,8 +336,8 @@ class TokenFiles final : public TokenStream {
  public:
   TokenFiles(const DataConfig& config, Part part, std::vector<TokenFile> files, BadRecords bad)
       : files_(std::move(files)),
-        names_(read_names(config)),
-        vocab_size_(find_vocabulary(config, part, files_, names_)),
+        meaning_(config),
+        vocab_size_(find_vocabulary(config, part, files_, meaning_)),
         bad_(std::move(bad)) {
     for (const TokenFile& file : files_) ends_.push_back(size_ += file.count());
     if (size_ == 0) throw DataError(files_[0].path(), "has no tokens");
@@ -312,7 +345,8 @@ class TokenFiles final : public TokenStream {
 
   int64_t size() const override { return size_; }
   int64_t vocab_size() const override { return vocab_size_; }
-  std::vector<std::string> names() const override { return names_; }
+  std::vector<std::string> names() const override { return meaning_.names; }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return meaning_.tokenizer; }
   std::string description() const override {
     const std::string more =
         files_.size() > 1 ? fmt::format(" and {} more", files_.size() - 1) : "";
@@ -335,7 +369,7 @@ class TokenFiles final : public TokenStream {
 
  private:
   const std::vector<TokenFile> files_;
-  const std::vector<std::string> names_;
+  const Meaning meaning_;
   const int64_t vocab_size_;
   const BadRecords bad_;
   std::vector<int64_t> ends_;  // number of tokens in each file and all files before it
@@ -360,10 +394,10 @@ std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part, uint64
                                 files[0].count(), length));
   }
   policy.check_not_empty(source, samples);
-  std::vector<std::string> names = read_names(config);
-  SampleSpec spec = token_spec(length, find_vocabulary(config, part, files, names));
-  spec.bytes_per_token = bytes_per_token(files, names);
-  return std::make_unique<Tokens>(std::move(files), std::move(spec), std::move(names), seed,
+  Meaning meaning(config);
+  SampleSpec spec = token_spec(length, find_vocabulary(config, part, files, meaning));
+  spec.bytes_per_token = bytes_per_token(files, meaning);
+  return std::make_unique<Tokens>(std::move(files), std::move(spec), std::move(meaning), seed,
                                   policy.found());
 }
 

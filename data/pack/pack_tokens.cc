@@ -49,17 +49,24 @@ std::string plan_of(const TokenStream& source, const PackOptions& options) {
   return plan.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-void write_names(const TokenStream& source, const std::string& folder) {
-  const std::vector<std::string> names = source.names();
-  if (names.empty()) return;
-  const fs::path path = fs::path(folder) / "vocab.txt";
-  const std::string text = fmt::format("{}\n", fmt::join(names, "\n"));
+void write_vocabulary(const fs::path& path, const std::string& text) {
   if (!fs::exists(path)) {
     replace_durably(path, text);
   } else if (read_text(path) != text) {
     throw ConfigError(path.string(),
                       "names other tokens than those that are packed now; use another folder");
   }
+}
+
+void write_meaning(const TokenStream& source, const fs::path& folder) {
+  if (const auto tokenizer = source.tokenizer()) {
+    for (const TokenizerFile& file : tokenizer->files()) {
+      write_vocabulary(folder / file.name, file.content);
+    }
+  }
+  const std::vector<std::string> names = source.names();
+  if (names.empty()) return;
+  write_vocabulary(folder / "vocab.txt", fmt::format("{}\n", fmt::join(names, "\n")));
 }
 
 template <class T>
@@ -108,7 +115,7 @@ std::unique_ptr<TokenStream> open_pack_tokens(const DataConfig& config, Part par
 
 PackState pack_tokens(const TokenStream& source, const PackOptions& options) {
   PackState state = begin_pack(options.folder, options.name, kBin, plan_of(source, options));
-  write_names(source, options.folder);
+  write_meaning(source, options.folder);
   const std::string state_path = pack_state_path(options.folder, options.name);
   const auto width = static_cast<int64_t>(header_for(source).width);
   const int64_t tokens_per_shard =

@@ -335,6 +335,29 @@ TEST(Fingerprints, CoverTheParametersOfSyntheticSamples) {
   for (const char* more : {"seed: 2", "noise: 0.6", "classes: 9"}) EXPECT_NE(with(more), before);
 }
 
+TEST(Fingerprints, CoverTextsTheirLabelsAndTheTokenizer) {
+  const Folder folder;
+  folder.write("vocab.txt", "[UNK]\na\nb\n");
+  const auto with = [&](const std::string& table, const std::string& options = "") {
+    folder.write("x.csv", "text,label\n" + table);
+    return of(folder,
+              "labeled_text { train: 'x.csv' tokenizer { wordpiece { " + options + " } } }");
+  };
+  const std::string table = "a b,1\nb,2\n";
+  const data::Fingerprint before = with(table);
+  EXPECT_EQ(before.samples, 2);
+  EXPECT_EQ(before.classes, 2);
+  EXPECT_EQ(with(table), before);
+  const data::Fingerprint text = with("a b,1\na,2\n");
+  EXPECT_NE(text.checksums.inputs, before.checksums.inputs);
+  EXPECT_EQ(text.checksums.targets, before.checksums.targets);
+  EXPECT_NE(with("a b,2\nb,1\n").checksums.targets, before.checksums.targets);
+  EXPECT_NE(with("a b,1\nb,3\n").checksums.targets, before.checksums.targets);
+  EXPECT_NE(with(table, "lowercase: false").tokenizer, before.tokenizer);
+  folder.write("vocab.txt", "[UNK]\na\nb\nc\n");
+  EXPECT_NE(with(table).tokenizer, before.tokenizer);
+}
+
 TEST(CheckedSamples, AreAllOrEvenlySpaced) {
   EXPECT_EQ(data::CheckedSamples(1, 0)[0], 0);
   EXPECT_EQ(data::CheckedSamples(64 << 10, 1 << 10).count(), 64 << 10);

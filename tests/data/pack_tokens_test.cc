@@ -82,6 +82,42 @@ TEST_F(PackTokensTest, KeepsTextAndItsCharacters) {
   }
 }
 
+TEST_F(PackTokensTest, KeepsTheTokenizer) {
+  folder.write("vocab.txt", "[UNK]\na\nb\n##c\n");
+  folder.write("text.txt", "a bc b\nx a bc\n");
+  const DataConfig config =
+      folder.config("text { train_file: 'text.txt' length: 3 tokenizer { wordpiece {} } }");
+  const auto source = open_pack_tokens(config, Part::kTraining);
+  EXPECT_EQ(source->vocab_size(), 4);
+  EXPECT_TRUE(pack_tokens(*source, options("out")).done);
+  fs::remove(folder.path("vocab.txt"));
+  const auto dataset =
+      open_dataset(packed("length: 3 tokenizer { wordpiece {} }"), Part::kTraining);
+  EXPECT_EQ(dataset->size(), 2);
+  EXPECT_EQ(dataset->spec().classes, 4);
+  EXPECT_EQ(dataset->tokenizer()->identity(), source->tokenizer()->identity());
+  EXPECT_GT(dataset->spec().bytes_per_token, 1);
+
+  EXPECT_SAYS(message<ConfigError>([&] {
+                open_dataset(packed("length: 3 vocab_size: 5 tokenizer { wordpiece {} }"),
+                             Part::kTraining);
+              }),
+              "data.tokens.vocab_size: is 5, but the tokenizer is WordPiece with 4 tokens");
+  EXPECT_SAYS(message<ConfigError>([&] {
+                open_dataset(packed("length: 3 vocab_file: 'vocab.txt' tokenizer { wordpiece {} }"),
+                             Part::kTraining);
+              }),
+              "data.tokens.vocab_file: cannot be combined with data.tokens.tokenizer");
+  // Another tokenizer in the same folder.
+  folder.write("vocab.txt", "[UNK]\na\nb\n##c\nx\n");
+  EXPECT_SAYS(message<ConfigError>([&] { pack_to("out", config, Part::kTraining); }),
+              "out/train.pack.json: the existing shards were packed with other settings");
+  EXPECT_SAYS(message<ConfigError>([&] {
+                pack_tokens(*open_pack_tokens(config, Part::kTraining), options("out", "other"));
+              }),
+              "vocab.txt: names other tokens than those that are packed now");
+}
+
 TEST_F(PackTokensTest, WritesTheFormatOfLlmC) {
   folder.write("text.txt", "abcabd");
   pack_to("out", folder.config("text { train_file: 'text.txt' }"));

@@ -151,6 +151,34 @@ TEST_F(TextTest, TooShort) {
   EXPECT_SAYS(data_error(config("length: 4")), "has fewer than 2 different characters");
 }
 
+TEST_F(TextTest, Tokenizer) {
+  folder.write("vocab.txt", "[UNK]\na\nb\n##c\n");
+  folder.write("a.txt", "a bc b\nx a bc\n");
+  const std::string tokenizer = "tokenizer { wordpiece {} } ";
+  const auto dataset = open("length: 3 " + tokenizer);
+  ASSERT_EQ(dataset->size(), 2);
+  EXPECT_EQ(dataset->spec().classes, 4);
+  EXPECT_THAT(values<int32_t>(sample(*dataset, 0).input), ElementsAre(1, 2, 3));
+  EXPECT_THAT(values<int32_t>(sample(*dataset, 0).target), ElementsAre(2, 3, 2));
+  EXPECT_THAT(values<int32_t>(sample(*dataset, 1).target), ElementsAre(0, 1, 2));
+  EXPECT_DOUBLE_EQ(dataset->spec().bytes_per_token, 14.0 / 8);
+  EXPECT_TRUE(dataset->class_names().empty());
+  ASSERT_NE(dataset->tokenizer(), nullptr);
+  EXPECT_SAYS(dataset->description(),
+              "2 samples of 3 tokens with vocab_size 4, WordPiece with 4 tokens, 1 tokens at the "
+              "end unused");
+  EXPECT_TRUE(dataset->where(1).ends_with("a.txt: token 3"));
+  const auto held_out = open("length: 3 " + tokenizer, "holdout: 0.5", Part::kEvaluation);
+  EXPECT_THAT(values<int32_t>(sample(*held_out, 0).input), ElementsAre(0, 1, 2));
+
+  EXPECT_SAYS(config_error(config("vocabulary: BYTES " + tokenizer)),
+              "data.text.vocabulary: cannot be combined with data.text.tokenizer");
+  EXPECT_SAYS(data_error(config("length: 9 " + tokenizer)),
+              "has 8 tokens for this part, but a sample needs 9");
+  folder.write("a.txt", "a b\xff");
+  EXPECT_SAYS(data_error(config(tokenizer)), "a.txt: is not UTF-8 at byte 3");
+}
+
 TEST_F(TextTest, BadConfiguration) {
   folder.write("a.txt", "abcd");
   EXPECT_SAYS(config_error(folder.config("text {}")), "data.text.train_file: is missing");

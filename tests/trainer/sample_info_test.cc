@@ -110,5 +110,43 @@ TEST(SampleInfo, DamagedFilesAreNamed) {
   }
 }
 
+TEST(SampleInfo, TokenizerIsKept) {
+  const TemporaryFolder folder;
+  spill(folder.path() / "vocab.txt", "[UNK]\na\nb\n");
+  SampleInfo info;
+  info.spec.input = {DType::kI32, Shape{8}, Layout::row_major()};
+  info.spec.target = {DType::kI32, Shape{}, Layout::row_major()};
+  info.spec.classes = 2;
+  info.spec.vocab_size = 3;
+  TokenizerConfig config;
+  config.mutable_wordpiece()->set_lowercase(false);
+  info.tokenizer = data::open_tokenizer(config, folder.path(), "tokenizer");
+  write_sample_info(folder.path(), info);
+  std::filesystem::remove(folder.path() / "vocab.txt");
+  const SampleInfo read = read_sample_info(folder.path(), {});
+  EXPECT_EQ(read.spec.vocab_size, 3);
+  ASSERT_NE(read.tokenizer, nullptr);
+  EXPECT_EQ(read.tokenizer->identity(), info.tokenizer->identity());
+  EXPECT_EQ(read.tokenizer->encode("A b"), (std::vector<int32_t>{0, 2}));
+
+  DataConfig other;
+  other.mutable_labeled_text()->mutable_tokenizer()->mutable_bpe();
+  use_run_tokenizer(folder.path(), read, other);
+  EXPECT_EQ(other.root(), (folder.path() / "tokenizer").string());
+  EXPECT_FALSE(other.labeled_text().tokenizer().wordpiece().lowercase());
+
+  spill(folder.path() / "tokenizer" / "vocab.txt", "[UNK]\nb\na\n");
+  try {
+    read_sample_info(folder.path(), {});
+    ADD_FAILURE() << "another tokenizer is accepted";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("is not the tokenizer that the run was trained with: "
+                        "it is WordPiece with 3 tokens, hash "),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 }  // namespace
 }  // namespace trireme::train

@@ -116,6 +116,7 @@ Json fingerprint_to_json(const data::Fingerprint& fingerprint) {
                {"inputs", fmt::format("{:016x}", fingerprint.checksums.inputs)},
                {"targets", fmt::format("{:016x}", fingerprint.checksums.targets)}};
   if (!fingerprint.columns.empty()) json["columns"] = fingerprint.columns;
+  if (!fingerprint.tokenizer.empty()) json["tokenizer"] = fingerprint.tokenizer;
   return json;
 }
 
@@ -125,6 +126,7 @@ data::Fingerprint fingerprint_from(const Fields& in) {
   fingerprint.classes = in.integer<int>("classes", 0, std::numeric_limits<int>::max());
   fingerprint.checksums = {.inputs = in.hex("inputs"), .targets = in.hex("targets")};
   if (in.has("columns")) fingerprint.columns = in.strings("columns");
+  if (in.has("tokenizer")) fingerprint.tokenizer = in.text("tokenizer");
   return fingerprint;
 }
 
@@ -223,7 +225,12 @@ void add_changes(const std::string& part, const data::Fingerprint& before,
     add("columns", fmt::format("{}", fmt::join(before.columns, ", ")),
         now.columns.empty() ? "without a header" : fmt::format("{}", fmt::join(now.columns, ", ")));
   }
-  if (before.samples != now.samples) return;  // then the checksums differ, too
+  if (before.tokenizer != now.tokenizer) {
+    const auto or_none = [](const std::string& name) { return name.empty() ? "none" : name; };
+    add("tokenizer", or_none(before.tokenizer), or_none(now.tokenizer));
+  }
+  // Then the checksums differ, too.
+  if (before.samples != now.samples || before.tokenizer != now.tokenizer) return;
   if (before.checksums.inputs != now.checksums.inputs) {
     add_checksum("inputs", before.checksums.inputs, now.checksums.inputs);
   }

@@ -1,5 +1,5 @@
-// The folder of a run: config.txtpb, samples.json, metrics.jsonl, evaluation.json, summary.json,
-// tensorboard/, checkpoints/, log/rank-N.log.
+// The folder of a run: config.txtpb, samples.json, tokenizer/, metrics.jsonl, evaluation.json,
+// summary.json, tensorboard/, checkpoints/, log/rank-N.log.
 #pragma once
 
 #include <filesystem>
@@ -19,6 +19,7 @@ struct RunFolder {
 
   std::filesystem::path config() const { return path / "config.txtpb"; }
   std::filesystem::path samples() const { return path / "samples.json"; }
+  std::filesystem::path tokenizer() const { return path / "tokenizer"; }
   std::filesystem::path evaluation() const { return path / "evaluation.json"; }
   std::filesystem::path metrics() const { return path / "metrics.jsonl"; }
   std::filesystem::path tensorboard() const { return path / "tensorboard"; }

@@ -1,6 +1,7 @@
 #include "trainer/report/sample_info.h"
 
 #include <fmt/format.h>
+#include <google/protobuf/util/json_util.h>
 
 #include <algorithm>
 #include <array>
@@ -87,6 +88,32 @@ data::TableColumns columns_from(const Json& json, const data::SampleSpec& spec) 
   return columns;
 }
 
+Json to_json(const data::Tokenizer& tokenizer) {
+  std::string config;
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(tokenizer.config(), &config, options);
+  if (!status.ok()) throw Error("a tokenizer cannot be described: " + status.ToString());
+  return {{"identity", tokenizer.identity()}, {"config", Json::parse(config)}};
+}
+
+std::shared_ptr<const data::Tokenizer> tokenizer_from(const Json& json, const RunFolder& run) {
+  TokenizerConfig config;
+  const auto status =
+      google::protobuf::util::JsonStringToMessage(json_text(json.at("config")), &config);
+  if (!status.ok()) throw Error("the tokenizer is invalid: " + status.ToString());
+  auto tokenizer = data::open_tokenizer(config, run.tokenizer().string(), "tokenizer");
+  const std::string trained = json.at("identity");
+  if (tokenizer->identity() != trained) {
+    throw DataError(run.tokenizer().string(),
+                    fmt::format("is not the tokenizer that the run was trained with: it is {}, and "
+                                "the run's was {}; restore the files",
+                                tokenizer->identity(), trained));
+  }
+  return tokenizer;
+}
+
 SampleInfo info_from(const Json& json) {
   SampleInfo info;
   data::SampleSpec& spec = info.spec;
@@ -105,7 +132,7 @@ SampleInfo info_from(const Json& json) {
 }  // namespace
 
 SampleInfo sample_info_of(const data::Dataset& dataset) {
-  return {dataset.spec(), dataset.class_names(), dataset.columns()};
+  return {dataset.spec(), dataset.class_names(), dataset.columns(), dataset.tokenizer()};
 }
 
 void write_sample_info(const std::filesystem::path& run_folder, const SampleInfo& info) {
@@ -119,7 +146,18 @@ void write_sample_info(const std::filesystem::path& run_folder, const SampleInfo
                {"class_names", info.class_names}};
   if (spec.vocab_size > 0) json["vocab_size"] = spec.vocab_size;
   if (info.columns.count > 0) json["columns"] = to_json(info.columns);
+  if (info.tokenizer) {
+    save_tokenizer(*info.tokenizer, RunFolder{run_folder}.tokenizer());
+    json["tokenizer"] = to_json(*info.tokenizer);
+  }
   replace_durably(RunFolder{run_folder}.samples(), json_text(std::move(json), 2) + "\n");
+}
+
+void use_run_tokenizer(const std::filesystem::path& run_folder, const SampleInfo& info,
+                       DataConfig& config) {
+  if (!info.tokenizer || !config.has_labeled_text()) return;
+  config.set_root(std::filesystem::absolute(RunFolder{run_folder}.tokenizer()).string());
+  *config.mutable_labeled_text()->mutable_tokenizer() = info.tokenizer->config();
 }
 
 SampleInfo read_sample_info(const std::filesystem::path& run_folder, const Config& config) {
@@ -127,7 +165,12 @@ SampleInfo read_sample_info(const std::filesystem::path& run_folder, const Confi
   if (!std::filesystem::exists(path))
     return sample_info_of(*open_data(config, data::Part::kEvaluation));
   try {
-    return info_from(parse_json(read_text(path)));
+    const Json json = parse_json(read_text(path));
+    SampleInfo info = info_from(json);
+    if (json.contains("tokenizer")) {
+      info.tokenizer = tokenizer_from(json["tokenizer"], RunFolder{run_folder});
+    }
+    return info;
   } catch (const DataError&) {
     throw;
   } catch (const std::exception& error) {

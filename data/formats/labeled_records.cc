@@ -1,0 +1,297 @@
+#include "data/formats/labeled_records.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/files/file.h"
+#include "data/formats/formats.h"
+#include "data/tokenizers/tokenizer.h"
+
+namespace trireme::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";
+
+// Receives the records of files, and reports the bad ones.
+class RecordReader {
+ public:
+  RecordReader(const LabeledColumns& columns, BadRecordPolicy& policy,
+               const std::function<void(LabeledRecord)>& add)
+      : columns_(columns), policy_(policy), add_(add) {}
+
+  void read(const std::string& path);
+
+ private:
+  struct Row {
+    std::vector<std::string> fields;
+    int64_t line = 0;     // of its first character
+    std::string problem;  // empty if it is well-formed
+  };
+
+  std::string read_bytes(const std::string& path);
+  void read_table(const std::string& path, char delimiter);
+  void read_objects(const std::string& path);
+  void read_classes(const std::string& folder);
+  void read_files(const std::string& folder, const std::string& label);
+  void add_row(const Row& row, const std::string& path, size_t columns, size_t text,
+               std::optional<size_t> label);
+  void add_object(std::string_view line, const std::string& where);
+  void add_file(const std::string& path, const std::string& label);
+  void bad(const std::string& where, const std::string& problem) {
+    policy_.add(DataError(where, problem));
+  }
+  // Checks and adds a record.
+  void add(LabeledRecord record);
+
+  const LabeledColumns& columns_;
+  BadRecordPolicy& policy_;
+  const std::function<void(LabeledRecord)>& add_;
+};
+
+// Splits the rows of a table, whose fields may be quoted: then they can have delimiters and line
+// breaks, and "" stands for a quote.
+class RowSplitter {
+ public:
+  RowSplitter(std::string_view text, char delimiter) : text_(text), delimiter_(delimiter) {}
+
+  bool at_end() const { return at_ >= text_.size(); }
+  int64_t line() const { return line_; }
+  // Sets the fields of the next row. Returns a description of what is wrong with it, if anything.
+  std::string next(std::vector<std::string>& fields) {
+    fields.assign(1, "");
+    std::string problem;
+    for (; at_ < text_.size(); ++at_) {
+      const char c = text_[at_];
+      if (c == '"' && fields.back().empty()) {
+        problem = quoted(fields.back());
+        if (!problem.empty()) return problem;
+        if (at_ >= text_.size()) break;
+      }
+      if (text_[at_] == delimiter_) {
+        fields.emplace_back();
+      } else if (text_[at_] == '\n') {
+        ++at_;
+        ++line_;
+        break;
+      } else {
+        fields.back() += text_[at_];
+      }
+    }
+    if (fields.back().ends_with('\r')) fields.back().pop_back();
+    return problem;
+  }
+
+ private:
+  // Reads a quoted field, after which at_ is behind its last quote.
+  std::string quoted(std::string& field) {
+    const int64_t first = line_;
+    const size_t begin = at_;
+    for (++at_; at_ < text_.size(); ++at_) {
+      if (text_[at_] == '\n') ++line_;
+      if (text_[at_] != '"') {
+        field += text_[at_];
+      } else if (text_.substr(at_ + 1, 1) == "\"") {
+        field += text_[++at_];
+      } else {
+        ++at_;
+        return "";
+      }
+    }
+    // Continue behind the line of the quote, so that the other rows are not lost.
+    line_ = first + 1;
+    at_ = std::min(text_.find('\n', begin), text_.size() - 1) + 1;
+    return "has a quote (\") that is not closed";
+  }
+
+  std::string_view text_;
+  char delimiter_;
+  size_t at_ = 0;
+  int64_t line_ = 1;
+};
+
+bool ends_with_any(std::string_view path, std::initializer_list<std::string_view> endings) {
+  if (path.ends_with(".gz")) path.remove_suffix(3);
+  return std::ranges::any_of(endings, [&](std::string_view end) { return path.ends_with(end); });
+}
+
+// Returns the entries of a folder, except hidden ones, sorted by name.
+std::vector<fs::path> entries_of(const std::string& folder) {
+  std::vector<fs::path> entries;
+  try {
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      if (!entry.path().filename().string().starts_with('.')) entries.push_back(entry.path());
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw DataError(folder, "cannot be read: " + error.code().message());
+  }
+  std::ranges::sort(entries);
+  return entries;
+}
+
+void RecordReader::read(const std::string& path) {
+  if (fs::is_directory(path)) {
+    read_classes(path);
+  } else if (ends_with_any(path, {".csv"})) {
+    read_table(path, ',');
+  } else if (ends_with_any(path, {".tsv"})) {
+    read_table(path, '\t');
+  } else if (ends_with_any(path, {".jsonl", ".json"})) {
+    read_objects(path);
+  } else if (!columns_.requires_label) {
+    add_file(path, "");
+  } else {
+    throw DataError(path, "is not *.csv, *.tsv, *.jsonl or a folder with a subfolder per class");
+  }
+}
+
+void RecordReader::add(LabeledRecord record) {
+  for (const auto& [name, value] : {std::pair{"text", record.text}, {"label", record.label}}) {
+    try {
+      check_utf8(value);
+    } catch (const Error& error) {
+      return bad(record.where, fmt::format("the {} {}", name, error.what()));
+    }
+  }
+  if (trimmed(record.text, kWhiteSpace).empty()) return bad(record.where, "the text is empty");
+  if (columns_.requires_label && record.label.empty()) {
+    return bad(record.where, "the label is empty");
+  }
+  add_(std::move(record));
+}
+
+std::string RecordReader::read_bytes(const std::string& path) {
+  const File file = read_for(policy_, path);
+  if (!file.damage.empty()) bad(path, file.damage);
+  std::string text(file.bytes.begin(), file.bytes.end());
+  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
+  return text;
+}
+
+// Returns the index of a column. Throws DataError if there is none or several, unless `optional`.
+std::optional<size_t> find_column(const std::vector<std::string>& names, const std::string& name,
+                                  const std::string& path, const char* field, bool optional) {
+  const auto count = std::ranges::count(names, name);
+  if (count == 1) return std::ranges::find(names, name) - names.begin();
+  if (count == 0 && optional) return std::nullopt;
+  throw DataError(
+      path, fmt::format("has {} column '{}'; its columns are: {}. Set data.labeled_text."
+                        "{} to the name of one",
+                        count == 0 ? "no" : "more than one", name, fmt::join(names, ", "), field));
+}
+
+void RecordReader::read_table(const std::string& path, char delimiter) {
+  const std::string bytes = read_bytes(path);
+  RowSplitter rows(bytes, delimiter);
+  std::vector<std::string> names;
+  if (rows.at_end()) throw DataError(path, "is empty; its first line must name the columns");
+  if (std::string problem = rows.next(names); !problem.empty()) {
+    throw DataError(path + ": line 1", problem);
+  }
+  const size_t text = *find_column(names, columns_.text, path, "text_column", false);
+  const auto label =
+      find_column(names, columns_.label, path, "label_column", !columns_.requires_label);
+  while (!rows.at_end()) {
+    Row row;
+    row.line = rows.line();
+    row.problem = rows.next(row.fields);
+    add_row(row, path, names.size(), text, label);
+  }
+}
+
+void RecordReader::add_row(const Row& row, const std::string& path, size_t columns, size_t text,
+                           std::optional<size_t> label) {
+  const std::string where = fmt::format("{}: line {}", path, row.line);
+  if (!row.problem.empty()) return bad(where, row.problem);
+  if (row.fields.size() == 1 && row.fields[0].empty()) return bad(where, "is empty");
+  if (row.fields.size() != columns) {
+    return bad(where, fmt::format("has {} fields instead of {}", row.fields.size(), columns));
+  }
+  add({where, row.fields[text], label ? row.fields[*label] : ""});
+}
+
+void RecordReader::read_objects(const std::string& path) {
+  const std::string bytes = read_bytes(path);
+  std::string_view rest = bytes;
+  for (int64_t line = 1; !rest.empty(); ++line) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    add_object(rest.substr(0, end), fmt::format("{}: line {}", path, line));
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+  }
+}
+
+// Returns a label of JSON as text; an empty one if it is none.
+std::string label_of(const nlohmann::json& value) {
+  if (value.is_string()) return value;
+  return value.is_number_integer() || value.is_boolean() ? value.dump() : "";
+}
+
+void RecordReader::add_object(std::string_view line, const std::string& where) {
+  if (trimmed(line, kWhiteSpace).empty()) return bad(where, "is empty");
+  try {
+    check_utf8(line);
+  } catch (const Error& error) {
+    return bad(where, error.what());
+  }
+  const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
+  if (!object.is_object()) return bad(where, "is not a JSON object");
+  const auto text = object.find(columns_.text), label = object.find(columns_.label);
+  if (text == object.end() || !text->is_string()) {
+    return bad(where, fmt::format("has no text '{}'", columns_.text));
+  }
+  const std::string name = label == object.end() ? "" : label_of(*label);
+  if (name.empty() && columns_.requires_label) {
+    return bad(where, fmt::format("has no label '{}': a string or an integer", columns_.label));
+  }
+  add({where, *text, name});
+}
+
+void RecordReader::read_classes(const std::string& folder) {
+  bool has_class = false;
+  for (const fs::path& entry : entries_of(folder)) {
+    if (!fs::is_directory(entry)) continue;
+    has_class = true;
+    read_files(entry.string(), entry.filename().string());
+  }
+  if (!columns_.requires_label) {
+    for (const fs::path& entry : entries_of(folder)) {
+      if (!fs::is_directory(entry) && ends_with_any(entry.string(), {".txt"})) {
+        add_file(entry.string(), "");
+      }
+    }
+  } else if (!has_class) {
+    throw DataError(folder, "has no subfolders; it needs one for each class");
+  }
+}
+
+void RecordReader::read_files(const std::string& folder, const std::string& label) {
+  for (const fs::path& entry : entries_of(folder)) {
+    if (!fs::is_directory(entry) && ends_with_any(entry.string(), {".txt"})) {
+      add_file(entry.string(), label);
+    }
+  }
+}
+
+void RecordReader::add_file(const std::string& path, const std::string& label) {
+  add({path, read_bytes(path), label});
+}
+
+}  // namespace
+
+void read_labeled_records(const std::string& path, const LabeledColumns& columns,
+                          BadRecordPolicy& policy, const std::function<void(LabeledRecord)>& add) {
+  RecordReader(columns, policy, add).read(path);
+}
+
+}  // namespace trireme::data

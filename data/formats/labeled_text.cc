@@ -1,0 +1,262 @@
+// Texts with class labels (data.labeled_text): samples are the tokens of a text, padded.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <unordered_map>
+#include <utility>
+
+#include "core/error.h"
+#include "core/text.h"
+#include "data/files/file.h"
+#include "data/formats/formats.h"
+#include "data/formats/labeled_records.h"
+
+namespace trireme::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+// The tokens of several texts.
+struct TokenizedTexts {
+  std::vector<int32_t> tokens;
+  std::vector<int64_t> ends;  // of each text, in `tokens`
+  std::vector<int32_t> labels;
+  std::vector<std::string> places;
+  int64_t cut = 0;  // texts that are longer than a sample
+
+  int64_t size() const { return std::ssize(ends); }
+};
+
+// Encodes texts as samples.
+class TextEncoder {
+ public:
+  TextEncoder(std::shared_ptr<const Tokenizer> tokenizer, int64_t length)
+      : tokenizer_(std::move(tokenizer)), length_(static_cast<size_t>(length)) {
+    const SpecialTokens& special = tokenizer_->special();
+    wraps_ = special.begin != SpecialTokens::kNone && special.end != SpecialTokens::kNone;
+    if (length_ < kMinLength) {
+      throw ConfigError("data.labeled_text.length",
+                        fmt::format("{} is less than {}", length, kMinLength));
+    }
+  }
+  const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }
+  // Appends the tokens of a record. Returns false, and appends nothing, if its text has none.
+  bool append(const LabeledRecord& record, int32_t label, TokenizedTexts& texts) const {
+    std::vector<int32_t> tokens = tokenizer_->encode(record.text);
+    if (tokens.empty()) return false;
+    const size_t room = length_ - (wraps_ ? 2 : 0);
+    if (tokens.size() > room) {
+      tokens.resize(room);
+      ++texts.cut;
+    }
+    if (wraps_) {
+      tokens.insert(tokens.begin(), tokenizer_->special().begin);
+      tokens.push_back(tokenizer_->special().end);
+    }
+    texts.tokens.insert(texts.tokens.end(), tokens.begin(), tokens.end());
+    texts.ends.push_back(std::ssize(texts.tokens));
+    texts.labels.push_back(label);
+    texts.places.push_back(record.where);
+    return true;
+  }
+
+ private:
+  static constexpr size_t kMinLength = 3;  // [CLS] token [SEP]
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  size_t length_;
+  bool wraps_;
+};
+
+class LabeledText final : public Dataset {
+ public:
+  LabeledText(std::string source, std::shared_ptr<const Tokenizer> tokenizer, TokenizedTexts texts,
+              std::vector<std::string> classes, int64_t length, BadRecords bad)
+      : source_(std::move(source)),
+        tokenizer_(std::move(tokenizer)),
+        texts_(std::move(texts)),
+        classes_(std::move(classes)),
+        bad_(std::move(bad)) {
+    spec_.input = {DType::kI32, Shape{length}, Layout::row_major()};
+    spec_.target = label_spec();
+    spec_.classes = static_cast<int>(classes_.size());
+    spec_.vocab_size = tokenizer_->vocab_size();
+  }
+
+  const SampleSpec& spec() const override { return spec_; }
+  int64_t size() const override { return texts_.size(); }
+  void read(SampleId id, std::byte* input, std::byte* target) const override {
+    const auto index = static_cast<size_t>(id.index);
+    const int64_t begin = index == 0 ? 0 : texts_.ends.at(index - 1);
+    const int64_t end = texts_.ends.at(index);
+    const std::span inputs(reinterpret_cast<int32_t*>(input),
+                           static_cast<size_t>(spec_.input.shape[0]));
+    const auto rest =
+        std::copy(texts_.tokens.begin() + begin, texts_.tokens.begin() + end, inputs.begin());
+    std::fill(rest, inputs.end(), std::max(0, tokenizer_->special().pad));
+    std::memcpy(target, &texts_.labels[index], sizeof(int32_t));
+  }
+  std::string description() const override {
+    const auto stored = static_cast<double>(size() * spec_.input.shape[0]);
+    const double padding = 100 * (1 - static_cast<double>(texts_.tokens.size()) / stored);
+    const std::string cut =
+        texts_.cut > 0 ? fmt::format(", {} texts cut off", texts_.cut) : std::string();
+    return fmt::format("texts {}: {}, {}, {:.0f}% padding{}{}", source_, describe(spec_, size()),
+                       tokenizer_->description(), padding, cut, skipped_note(bad_));
+  }
+  std::string where(int64_t index) const override {
+    return texts_.places.at(static_cast<size_t>(index));
+  }
+  bool in_memory() const override { return true; }
+  BadRecords bad_records() const override { return bad_; }
+  std::vector<std::string> class_names() const override {
+    std::vector<std::string> names;
+    for (const std::string& name : classes_) names.push_back(printable(name));
+    return names;
+  }
+  std::vector<int32_t> labels() const override { return texts_.labels; }
+  std::shared_ptr<const Tokenizer> tokenizer() const override { return tokenizer_; }
+  Checksums checksums() const override {
+    Checksums sums{.inputs = checksum_of(texts_.ends, checksum_of(texts_.tokens)),
+                   .targets = checksum_of(texts_.labels)};
+    for (const std::string& name : classes_) sums.targets = checksum_of(name, sums.targets);
+    return sums;
+  }
+
+ private:
+  const std::string source_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const TokenizedTexts texts_;
+  const std::vector<std::string> classes_;
+  SampleSpec spec_;
+  const BadRecords bad_;
+};
+
+bool is_integer(const std::string& label) {
+  return !label.empty() && label.size() < 10 &&
+         std::ranges::all_of(label, [](char c) { return c >= '0' && c <= '9'; });
+}
+
+// Sorts names by their bytes or, if all are integers, by their value.
+void sort_classes(std::vector<std::string>& names) {
+  std::ranges::sort(names);
+  if (!std::ranges::all_of(names, is_integer)) return;
+  std::ranges::stable_sort(names, {}, [](const std::string& name) { return std::stoi(name); });
+}
+
+LabeledColumns columns_in(const DataConfig& config, bool requires_label = true) {
+  return {config.labeled_text().text_column(), config.labeled_text().label_column(),
+          requires_label};
+}
+
+// Classes by their names.
+using ClassIds = std::unordered_map<std::string, int32_t>;
+
+ClassIds ids_of(const std::vector<std::string>& names) {
+  ClassIds ids;
+  for (const std::string& name : names) ids.emplace(name, static_cast<int32_t>(ids.size()));
+  return ids;
+}
+
+// Returns the names of the classes: the labels of the training texts.
+std::vector<std::string> read_classes(const DataConfig& config, const std::string& path) {
+  BadRecordPolicy ignored(bad_record_limit(config));  // opening the training part reports them
+  std::unordered_map<std::string, bool> found;
+  read_labeled_records(path, columns_in(config), ignored,
+                       [&](const LabeledRecord& record) { found.emplace(record.label, true); });
+  std::vector<std::string> names;
+  for (const auto& [name, unused] : found) names.push_back(name);
+  sort_classes(names);
+  ignored.check_not_empty(path, std::ssize(names));
+  if (names.size() < 2) {
+    throw DataError(path, fmt::format("has only the label '{}'; there must be two", names[0]));
+  }
+  checked_classes(std::ssize(names), "data.labeled_text.label_column");
+  return names;
+}
+
+std::string path_of(const DataConfig& config, const std::string& name, const char* field) {
+  if (name.empty()) {
+    throw ConfigError(field,
+                      "is missing; name a file *.csv, *.tsv or *.jsonl, or a folder with a "
+                      "subfolder of *.txt files per class");
+  }
+  check_root(config.root());
+  const std::string path = (fs::path(config.root()) / name).string();
+  return fs::is_directory(path) ? path : find_file(config.root(), std::vector<std::string>{name});
+}
+
+// Appends the texts of a file or folder. `classes` is empty if labels are not required.
+void encode_records(const DataConfig& config, const std::string& path,
+                    const std::vector<std::string>& classes, const TextEncoder& encoder,
+                    TokenizedTexts& texts, BadRecordPolicy& policy) {
+  const ClassIds ids = ids_of(classes);
+  read_labeled_records(
+      path, columns_in(config, !classes.empty()), policy, [&](const LabeledRecord& record) {
+        const auto found = ids.find(record.label);
+        if (!classes.empty() && found == ids.end()) {
+          return policy.add(DataError(
+              record.where,
+              fmt::format("label '{}' is not one of the {} classes of the training "
+                          "texts{}",
+                          record.label, classes.size(), did_you_mean(record.label, classes))));
+        }
+        if (!encoder.append(record, classes.empty() ? 0 : found->second, texts)) {
+          policy.add(DataError(record.where, "the text has no tokens"));
+        }
+      });
+}
+
+std::shared_ptr<const Tokenizer> tokenizer_of(const DataConfig& config) {
+  if (!config.labeled_text().has_tokenizer()) {
+    throw ConfigError("data.labeled_text.tokenizer",
+                      "is missing; set bpe, wordpiece or sentencepiece");
+  }
+  return open_tokenizer(config.labeled_text().tokenizer(), config.root(),
+                        "data.labeled_text.tokenizer");
+}
+
+}  // namespace
+
+std::unique_ptr<Dataset> open_labeled_text(const DataConfig& config, Part part) {
+  const LabeledTextConfig& options = config.labeled_text();
+  const bool training = part == Part::kTraining;
+  if (config.has_holdout() && options.has_eval()) {
+    throw ConfigError("data.labeled_text.eval",
+                      "cannot be combined with data.holdout, which replaces it");
+  }
+  const int64_t length = checked_length(options.length(), "data.labeled_text.length");
+  const TextEncoder encoder(tokenizer_of(config), length);
+  const std::string train_path = path_of(config, options.train(), "data.labeled_text.train");
+  const std::string path =
+      training ? train_path : path_of(config, options.eval(), "data.labeled_text.eval");
+  std::vector<std::string> classes = read_classes(config, train_path);
+  BadRecordPolicy policy(bad_record_limit(config));
+  TokenizedTexts texts;
+  encode_records(config, path, classes, encoder, texts, policy);
+  policy.check(path);
+  policy.check_not_empty(path, texts.size());
+  return std::make_unique<LabeledText>(path, encoder.tokenizer(), std::move(texts),
+                                       std::move(classes), length, policy.found());
+}
+
+std::unique_ptr<Dataset> open_unlabeled_texts(std::span<const std::string> paths,
+                                              const DataConfig& config, const SampleSpec& spec) {
+  const int64_t length = spec.input.shape[0];
+  const TextEncoder encoder(tokenizer_of(config), length);
+  BadRecordPolicy policy(kUnlimitedBadRecords);
+  TokenizedTexts texts;
+  for (const std::string& path : paths) {
+    if (!fs::exists(path)) throw DataError(path, "does not exist");
+    encode_records(config, path, {}, encoder, texts, policy);
+  }
+  const std::string source = paths.size() == 1 ? paths[0] : fmt::format("{} files", paths.size());
+  policy.check_not_empty(source, texts.size());
+  std::vector<std::string> classes(static_cast<size_t>(spec.classes));
+  return std::make_unique<LabeledText>(source, encoder.tokenizer(), std::move(texts),
+                                       std::move(classes), length, policy.found());
+}
+
+}  // namespace trireme::data
