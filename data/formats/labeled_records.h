@@ -22,8 +22,8 @@ struct LabeledColumns {
 };
 
 // Calls add(record) for each text of `path`, in order. A folder has a subfolder of *.txt files for
-// each class or, if labels are not required, may have files itself; *.csv and *.tsv are tables as in
-// RFC 4180 whose first line names the columns; *.jsonl and *.json have one object per line. Any
+// each class or, if labels are not required, may have files itself; *.csv and *.tsv are tables as
+// in RFC 4180 whose first line names the columns; *.jsonl and *.json have one object per line. Any
 // other file is a text without a label. Files may be compressed with gzip. Reports lines and files
 // that are empty, are not UTF-8 or have no text or label to `policy`. Throws DataError if a file
 // cannot be read or has no such columns.

@@ -96,9 +96,9 @@ std::shared_ptr<const Tokenizer> make_wordpiece(const WordPieceConfig& config,
 std::shared_ptr<const Tokenizer> make_sentencepiece(const TokenizerFile& model);
 
 // Returns a new model of SentencePiece. `type` is "unigram" or "bpe". next_line(line) sets the next
-// line of the text, without its end, or returns false at the end. The model preserves texts: decode()
-// returns what encode() has read. Throws Error with the message of the library, for example if the
-// text is too short for so large a vocabulary.
+// line of the text, without its end, or returns false at the end. The model preserves texts:
+// decode() returns what encode() has read. Throws Error with the message of the library, for
+// example if the text is too short for so large a vocabulary.
 std::string train_sentencepiece(int64_t vocab_size, const std::string& type,
                                 const std::function<bool(std::string&)>& next_line);
 

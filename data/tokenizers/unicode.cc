@@ -50,8 +50,8 @@ bool is_removed(int32_t c) {
   return control && !is_kept_control(c);
 }
 
-// The blocks of Chinese characters, as in Hugging Face's tokenizers; BERT has 2b820 instead of 2b920.
-// Hiragana, Katakana and Hangul are not among them.
+// The blocks of Chinese characters, as in Hugging Face's tokenizers; BERT has 2b820 instead of
+// 2b920. Hiragana, Katakana and Hangul are not among them.
 bool is_chinese(int32_t c) {
   constexpr std::array<std::array<int32_t, 2>, 8> kBlocks{{{0x4e00, 0x9fff},
                                                            {0x3400, 0x4dbf},
