@@ -1,8 +1,5 @@
 // A recurrent language model: LSTM (Hochreiter and Schmidhuber, 1997), with the layer names of
 // PyTorch's example of a word language model.
-#include <fmt/format.h>
-
-#include "core/error.h"
 #include "model/zoo/builder.h"
 #include "model/zoo/zoo.h"
 
@@ -10,11 +7,6 @@ namespace trireme::model {
 
 NetworkConfig lstm(const std::string& name, const ZooConfig& options, const ModelInput& input) {
   require_tokens(name, input);
-  if (options.has_heads() || options.has_document_end()) {
-    throw ConfigError("model.zoo", fmt::format("'{}' has no heads and document_end to choose; "
-                                               "GPT-2 and Llama have",
-                                               name));
-  }
   constexpr int64_t kLayers = 2, kWidth = 256;
   const int64_t width = options.has_width() ? options.width() : kWidth;
   NetworkBuilder net(name, options);

@@ -101,11 +101,12 @@ struct FamilyOption {
 
 // Throws ConfigError if an option is set that the network does not have.
 void check_options(const ZooConfig& options) {
-  static const std::vector<std::string> all{"gpt", "llama", "bert", "vit"};
+  static const std::vector<std::string> transformers{"gpt", "llama", "bert", "vit"};
+  static const std::vector<std::string> all{"gpt", "llama", "bert", "vit", "lstm"};
   static const FamilyOption checked[] = {
-      {"blocks", &ZooConfig::has_blocks, all, "transformers have"},
-      {"width", &ZooConfig::has_width, all, "transformers have"},
-      {"heads", &ZooConfig::has_heads, all, "transformers have"},
+      {"blocks", &ZooConfig::has_blocks, all, "transformers and lstm have"},
+      {"width", &ZooConfig::has_width, all, "transformers and lstm have"},
+      {"heads", &ZooConfig::has_heads, transformers, "transformers have"},
       {"document_end", &ZooConfig::has_document_end, {"gpt", "llama"}, "GPT-2 and Llama have"},
       {"patch", &ZooConfig::has_patch, {"vit"}, "vision transformers have"},
       {"pooling", &ZooConfig::has_pooling, {"bert", "vit"}, "BERT and vision transformers have"},

@@ -295,7 +295,6 @@ TEST(Graph, RecurrentLayersHaveTheParametersOfPyTorch) {
   EXPECT_EQ(graph.nodes[1].signature.output, (Shape{6, 6}));
 }
 
-TEST(Zoo, OptionsSetTheSizeOfDecoders) {
 TEST(Zoo, OptionsSetTheSizeOfTransformers) {
   const auto parameters = [](const std::string& name, int64_t heads) {
     ModelConfig config = zoo(name);
@@ -339,8 +338,10 @@ TEST(Zoo, OptionsSetTheSizeOfLstm) {
     build_graph(config, token_input(8, 65));
     ADD_FAILURE() << "accepted";
   } catch (const ConfigError& error) {
-    expect_mentions(error.what(), {"model.zoo", "'lstm' has no heads and document_end"});
+    expect_mentions(error.what(), {"model.zoo.heads", "'lstm' has no heads"});
   }
+}
+
 // Returns the message for a zoo network with these options, or "no error".
 std::string zoo_error(const std::string& options, const ModelInput& input) {
   ModelConfig config;
