@@ -1,5 +1,7 @@
 #include "ops/recurrent.h"
 
+#include "ops/op.h"
+
 namespace trireme::ops {
 namespace {
 

@@ -25,6 +25,7 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 add_custom_target(trireme_version COMMAND ${CMAKE_COMMAND} -D SOURCE=${CMAKE_SOURCE_DIR} -D RELEASE=${PROJECT_VERSION}
                   -D OUT=${CMAKE_BINARY_DIR} -P ${CMAKE_SOURCE_DIR}/version.cmake VERBATIM)
 add_executable(trireme program.cc)
+add_executable(trireme-sentencepiece program.cc)
 add_dependencies(trireme trireme_version)
 include(launch/manual.cmake)
 include(install.cmake)

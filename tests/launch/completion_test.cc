@@ -85,7 +85,7 @@ TEST_P(Completion, ScriptIsValid) { EXPECT_EQ(output_of(shell() + " -n " + scrip
 
 TEST_P(Completion, OffersCommandsAndSubcommands) {
   EXPECT_EQ(offers("trireme tr"), Words{"train"});
-  EXPECT_EQ(offers("trireme data "), (Words{"pack", "show", "stats"}));
+  EXPECT_EQ(offers("trireme data "), (Words{"pack", "show", "stats", "tokenizer"}));
   EXPECT_TRUE(has(offers("trireme "), "zoo"));
 }
 
@@ -154,7 +154,7 @@ TEST_P(Completion, OffersNothingAfterACompleteCommand) {
 
 TEST_P(Completion, OffersCommandsAfterHelpAndProgramOptions) {
   EXPECT_EQ(offers("trireme help tr"), Words{"train"});
-  EXPECT_EQ(offers("trireme help data "), (Words{"pack", "show", "stats"}));
+  EXPECT_EQ(offers("trireme help data "), (Words{"pack", "show", "stats", "tokenizer"}));
   EXPECT_EQ(offers("trireme --help tr"), Words{"train"});
   EXPECT_EQ(offers("trireme --version tr"), Words{"train"});
 }

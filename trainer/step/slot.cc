@@ -14,12 +14,12 @@ ops::StepState* states(const Buffer& header) {
 }  // namespace
 
 StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleSize sample,
-                   size_t running_stat_bytes)
+                   size_t running_stat_bytes, bool contiguous)
     : index(its_index),
       running_stats_before(device.allocate(running_stat_bytes)),
       loaded(device.create_event()),
       done(device.create_event()),
-      timer(device, plan.passes),
+      timer(device, plan.passes, contiguous),
       device_(device),
       plan_(plan),
       sample_(sample),

@@ -38,9 +38,10 @@ struct StepSlot {
     ops::LossScale scale_before, scale_after;
   };
 
-  // `running_stat_bytes` is the size of all running statistics. The device must outlive the slot.
+  // `running_stat_bytes` is the size of all running statistics. For `contiguous`, see StepTimer. The
+  // device must outlive the slot.
   StepSlot(int index, Device& device, const BatchPlan& plan, SampleSize sample,
-           size_t running_stat_bytes);
+           size_t running_stat_bytes, bool contiguous);
   ~StepSlot() { recording.reset(); }  // the recording uses all other members
 
   // Fills the header and step states of the step in flight (see `step` and `passes`) in host

@@ -137,8 +137,8 @@ struct Step::State {
                             graph.input.labels_per_sample()};
     input_bytes = static_cast<size_t>(plan.capacity) * sample.input;
     for (int i = 0; i < steps; ++i) {
-      slots.push_back(
-          std::make_unique<StepSlot>(i, device, plan, sample, parameters.running_stat_bytes()));
+      slots.push_back(std::make_unique<StepSlot>(i, device, plan, sample,
+                                                 parameters.running_stat_bytes(), !pipeline));
     }
   }
 

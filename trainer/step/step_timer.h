@@ -14,8 +14,10 @@ namespace trireme::train {
 
 class StepTimer {
  public:
-  // `max_passes` is the maximum number of passes of a step. The device must outlive the timer.
-  StepTimer(Device& device, int64_t max_passes);
+  // `max_passes` is the maximum number of micro-batches of a step. If passes are `contiguous`, each
+  // one ends when the next begins; otherwise they may wait for other pipeline stages in between. The
+  // device must outlive the timer.
+  StepTimer(Device& device, int64_t max_passes, bool contiguous);
 
   // Queue the measurement of a step: its start, the begin and the end of the forward and of the
   // backward pass of each micro-batch, in any order, then the end of all passes, of the gradient sums
@@ -36,7 +38,12 @@ class StepTimer {
     return *events_[static_cast<size_t>(kPoints + kMarks * pass + mark)];
   }
 
+  // Return the events that end the passes of a micro-batch, in a step with `passes` of them.
+  Event& forward_end(int64_t pass) const;
+  Event& backward_end(int64_t pass, int64_t passes) const;
+
   Device& device_;
+  const bool contiguous_;
   std::vector<std::unique_ptr<Event>> events_;
 };
 
