@@ -45,6 +45,7 @@ wanted=$(
   cat <<'FILES'
 ./bin/trireme
 ./bin/trireme-get-data
+./bin/trireme-sentencepiece
 ./bin/trireme-supervise
 ./share/bash-completion/completions/_mpiexec
 ./share/bash-completion/completions/_mpirun
