@@ -52,8 +52,8 @@ void StageLink::drain() const noexcept {
   }
 }
 
-StageInbox::StageInbox(StageLink& link, Device& device, Stream& compute, size_t bytes,
-                       int64_t buffers)
+StageBuffers::StageBuffers(StageLink& link, Device& device, Stream& compute, size_t bytes,
+                           int64_t buffers)
     : link_(link), compute_(compute), message_(bytes) {
   if (bytes == 0) return;
   for (int64_t i = 0; i < buffers; ++i) {
@@ -62,74 +62,50 @@ StageInbox::StageInbox(StageLink& link, Device& device, Stream& compute, size_t 
   memory_ = device.allocate(bytes * slots_.size());
 }
 
-StageInbox::~StageInbox() {
+StageBuffers::~StageBuffers() {
   if (!slots_.empty()) link_.drain();
 }
 
-size_t StageInbox::index(int64_t micro_batch) const {
+size_t StageBuffers::index(int64_t micro_batch) const {
   return static_cast<size_t>(micro_batch) % slots_.size();
 }
 
-void* StageInbox::memory(int64_t micro_batch) const {
+void* StageBuffers::memory(int64_t micro_batch) const {
   return slots_.empty() ? nullptr : memory_.data() + index(micro_batch) * message_;
+}
+
+void StageBuffers::wait(int64_t micro_batch) {
+  if (!slots_.empty()) compute_.wait(*slots_[index(micro_batch)].transferred);
+}
+
+void StageBuffers::pass_on(int64_t micro_batch) {
+  compute_.record(*slots_[index(micro_batch)].computed);
 }
 
 void StageInbox::begin(int64_t micro_batches) {
   micro_batches_ = micro_batches;
-  for (int64_t m = 0; m < std::min(micro_batches, std::ssize(slots_)); ++m) receive(m);
+  for (int64_t m = 0; m < std::min(micro_batches, count()); ++m) receive(m);
 }
 
 void StageInbox::receive(int64_t micro_batch) {
-  link_.stream->wait(*slot(micro_batch).released);
-  link_.communicator->recv(memory(micro_batch), static_cast<int64_t>(message_), DType::kU8,
-                           link_.peer, *link_.stream);
-  link_.stream->record(*slot(micro_batch).received);
-}
-
-void StageInbox::wait(int64_t micro_batch) {
-  if (!slots_.empty()) compute_.wait(*slot(micro_batch).received);
+  queue(micro_batch, [&](void* memory, int64_t bytes) {
+    link_.communicator->recv(memory, bytes, DType::kU8, link_.peer, *link_.stream);
+  });
 }
 
 void StageInbox::release(int64_t micro_batch) {
-  if (slots_.empty()) return;
-  compute_.record(*slot(micro_batch).released);
-  const int64_t next = micro_batch + std::ssize(slots_);
+  if (count() == 0) return;
+  pass_on(micro_batch);
+  const int64_t next = micro_batch + count();
   if (next < micro_batches_) receive(next);
 }
 
-StageOutbox::StageOutbox(StageLink& link, Device& device, Stream& compute, size_t bytes,
-                         int64_t buffers)
-    : link_(link), compute_(compute), message_(bytes) {
-  if (bytes == 0) return;
-  for (int64_t i = 0; i < buffers; ++i) {
-    slots_.push_back({device.create_event(), device.create_event()});
-  }
-  memory_ = device.allocate(bytes * slots_.size());
-}
-
-StageOutbox::~StageOutbox() {
-  if (!slots_.empty()) link_.drain();
-}
-
-size_t StageOutbox::index(int64_t micro_batch) const {
-  return static_cast<size_t>(micro_batch) % slots_.size();
-}
-
-void* StageOutbox::memory(int64_t micro_batch) const {
-  return slots_.empty() ? nullptr : memory_.data() + index(micro_batch) * message_;
-}
-
-void StageOutbox::wait(int64_t micro_batch) {
-  if (!slots_.empty()) compute_.wait(*slot(micro_batch).sent);
-}
-
 void StageOutbox::send(int64_t micro_batch) {
-  if (slots_.empty()) return;
-  compute_.record(*slot(micro_batch).written);
-  link_.stream->wait(*slot(micro_batch).written);
-  link_.communicator->send(memory(micro_batch), static_cast<int64_t>(message_), DType::kU8,
-                           link_.peer, *link_.stream);
-  link_.stream->record(*slot(micro_batch).sent);
+  if (count() == 0) return;
+  pass_on(micro_batch);
+  queue(micro_batch, [&](const void* memory, int64_t bytes) {
+    link_.communicator->send(memory, bytes, DType::kU8, link_.peer, *link_.stream);
+  });
 }
 
 StageExchange::StageExchange(StageLinks& links, Device& device, Stream& compute,

@@ -44,64 +44,66 @@ struct PipelineStage {
   StageLinks* links = nullptr;  // null if there is one stage
 };
 
-// Receives the contents of one port, micro-batch after micro-batch, into several buffers in turn.
-class StageInbox {
+// The contents of one port for several micro-batches, which use the buffers in turn. Without bytes to
+// transfer, does nothing.
+class StageBuffers {
  public:
-  // All arguments must outlive the inbox.
-  StageInbox(StageLink& link, Device& device, Stream& compute, size_t bytes, int64_t buffers);
-  ~StageInbox();
+  // All arguments must outlive the buffers.
+  StageBuffers(StageLink& link, Device& device, Stream& compute, size_t bytes, int64_t buffers);
+  ~StageBuffers();
 
-  // Starts to receive the first of `micro_batches`.
-  void begin(int64_t micro_batches);
-  // Makes the compute stream wait for a micro-batch.
+  // Makes the compute stream wait until the last transfer of the micro-batch's buffer is done.
   void wait(int64_t micro_batch);
-  // Declares that the work queued on the compute stream so far is the last that reads the buffer of
-  // the micro-batch, and starts to receive the next one into it.
-  void release(int64_t micro_batch);
   void* memory(int64_t micro_batch) const;
   size_t bytes() const { return memory_.bytes(); }
 
+ protected:
+  int64_t count() const { return std::ssize(slots_); }
+  // Declares that the work queued on the compute stream so far is the last that uses the buffer
+  // before its next transfer.
+  void pass_on(int64_t micro_batch);
+  // Queues a transfer of the buffer after that work: transfer(memory, bytes).
+  template <class F>
+  void queue(int64_t micro_batch, F&& transfer) {
+    link_.stream->wait(*slots_[index(micro_batch)].computed);
+    transfer(memory(micro_batch), static_cast<int64_t>(message_));
+    link_.stream->record(*slots_[index(micro_batch)].transferred);
+  }
+  StageLink& link_;
+
  private:
   struct Slot {
-    std::unique_ptr<Event> received, released;
+    std::unique_ptr<Event> computed, transferred;
   };
-  void receive(int64_t micro_batch);
-  Slot& slot(int64_t micro_batch) { return slots_[index(micro_batch)]; }
   size_t index(int64_t micro_batch) const;
 
-  StageLink& link_;
   Stream& compute_;
   const size_t message_;
   std::vector<Slot> slots_;
   Buffer memory_;
+};
+
+// Receives a port, micro-batch after micro-batch.
+class StageInbox : public StageBuffers {
+ public:
+  using StageBuffers::StageBuffers;
+  // Starts to receive the first of `micro_batches`.
+  void begin(int64_t micro_batches);
+  // Declares that the buffer of the micro-batch is not read any more, and starts to receive the next
+  // one into it.
+  void release(int64_t micro_batch);
+
+ private:
+  void receive(int64_t micro_batch);
   int64_t micro_batches_ = 0;
 };
 
-// Sends the contents of one port, micro-batch after micro-batch, from several buffers in turn.
-class StageOutbox {
+// Sends a port, micro-batch after micro-batch.
+class StageOutbox : public StageBuffers {
  public:
-  StageOutbox(StageLink& link, Device& device, Stream& compute, size_t bytes, int64_t buffers);
-  ~StageOutbox();
-
-  // Makes the compute stream wait until the buffer of the micro-batch may be written.
-  void wait(int64_t micro_batch);
+  using StageBuffers::StageBuffers;
   // Sends the buffer, after the work queued on the compute stream so far.
   void send(int64_t micro_batch);
-  void* memory(int64_t micro_batch) const;
-  size_t bytes() const { return memory_.bytes(); }
-
- private:
-  struct Slot {
-    std::unique_ptr<Event> written, sent;
-  };
-  Slot& slot(int64_t micro_batch) { return slots_[index(micro_batch)]; }
-  size_t index(int64_t micro_batch) const;
-
-  StageLink& link_;
-  Stream& compute_;
-  const size_t message_;
-  std::vector<Slot> slots_;
-  Buffer memory_;
 };
 
 // Runs the passes of a stage's program and the transfers around them.
