@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 // A piece of work.
 struct Work {
   std::string name;
-  std::function<void()> run;  // may be empty
+  std::function<void()> run = {};  // may be empty
   // Whether it may wait for other ranks. If so, it runs concurrently with work that does not.
   bool communicates = false;
 };

@@ -97,28 +97,22 @@ TEST_F(NcclRanksTest, FirstTransferBlocksTheHostUntilThePeerTakesPart) {
   one.stream->synchronize();
 }
 
-// Each rank sends first and receives then, on another stream of another communicator.
+// Rank 0 sends over the first link and receives over the second, rank 1 the reverse. Both begin with
+// the same one of the two.
 TEST_F(NcclRanksTest, OppositeOrdersDeadlock) {
-  Link one = link(), two = link();
-  connect(one, true);
-  connect(two, false);
-  nccl_faults().patience_ms = 1000;
-  for (const bool own_direction_first : {true, false}) {
-    // Rank 0 sends over the first link, rank 1 over the second.
-    Link& outgoing = rank_ == 0 ? one : two;
-    Link& incoming = rank_ == 0 ? two : one;
-    if (own_direction_first) {
-      send(outgoing);
-      receive(incoming);
-    } else {
-      receive(incoming);
-      send(outgoing);
-    }
-    expect_deadlock(*outgoing.stream, own_direction_first ? "ncclSend" : "ncclRecv");
-    one = link();
-    two = link();
+  for (const bool sends_first : {true, false}) {
+    Link one = link(), two = link();
     connect(one, true);
     connect(two, false);
+    nccl_faults().patience_ms = 1000;
+    Link& outgoing = rank_ == 0 ? one : two;
+    Link& incoming = rank_ == 0 ? two : one;
+    if (sends_first) send(outgoing);
+    receive(incoming);
+    if (!sends_first) send(outgoing);
+    expect_deadlock(*outgoing.stream, sends_first ? "ncclSend" : "ncclRecv");
+    nccl_faults().patience_ms = kPatience;
+    wait_for_peer();
   }
 }
 
@@ -133,7 +127,9 @@ TEST_F(NcclRanksTest, OneOrderOfBothRanksEnds) {
     one.stream->synchronize();
     two.stream->synchronize();
   }
-  EXPECT_EQ(self_.read<float>((rank_ == 0 ? two : one).data.data(), 1), std::vector<float>{1});
+  const Link& incoming = rank_ == 0 ? two : one;
+  const float sent = static_cast<float>(peer_ + 1);
+  EXPECT_EQ(self_.read<float>(incoming.data.data(), 1), std::vector<float>{sent});
 }
 
 TEST_F(NcclRanksTest, ComputesWhileATransferWaits) {

@@ -285,7 +285,9 @@ TEST_P(PipelineOnGpuTest, SkipsAStepThatOverflows) {
       f.step().optimizer().set_loss_scale({.scale = scales ? 1 << 24 : 1024.0f}, f.step().stream());
       EXPECT_EQ(f.run(step, 0.1f).loss_scale->skipped, overflows ? 1 : 0) << step;
       const std::vector<double> after = f.values();  // of all stages, on rank 0
-      if (world_->rank() == 0) EXPECT_EQ(after == before, overflows) << step;
+      if (world_->rank() == 0) {
+        EXPECT_EQ(after == before, overflows) << step;
+      }
     }
     values.push_back(f.values());
   }
