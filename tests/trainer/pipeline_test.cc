@@ -210,9 +210,8 @@ class PipelineOnGpuTest : public PipelineTest {
   // Steps of 20, 20 and 10 samples, so that recorded steps and shorter ones, which are not, take
   // turns.
   static inline const std::vector<std::string> kEightSteps{
-      "data.synthetic={shape: [3, 8, 8] count: 50 eval_count: 15 noise: 0.3}",
-      "batch={global: 20 micro: 4}", "train={max_steps: 8}", "checkpoint.every_steps=4",
-      "schedule={learning_rate: 0.05}"};
+      "data.synthetic.count=50", "data.synthetic.eval_count=15", "batch.global=20", "batch.micro=4",
+      "train.max_steps=8",       "checkpoint.every_steps=4"};
 
   // Runs recorded, eagerly, on CPUs and with one rank on a GPU, and compares the results.
   void expect_all_agree(const std::string& network, const std::string& name,
@@ -248,7 +247,8 @@ TEST_P(PipelineOnGpuTest, RecordedStepsEqualEagerOnesAndAccumulation) {
 
 TEST_P(PipelineOnGpuTest, SharesTiedWeights) {
   if (world_->size() == 4) GTEST_SKIP() << "the grid of 2 x 2 has a test of its own";
-  expect_all_agree(kGpt, "tied", with(text(), {"train={max_steps: 8 clip_norm: 1}"}), {stages()});
+  expect_all_agree(kGpt, "tied", with(text(), {"train.max_steps=8", "train.clip_norm=1"}),
+                   {stages()});
 }
 
 TEST_P(PipelineOnGpuTest, CombinesWithReplicas) {
@@ -258,7 +258,7 @@ TEST_P(PipelineOnGpuTest, CombinesWithReplicas) {
   const auto assignments = with(kEightSteps, small_buckets);
   expect_all_agree(kPlain, "grid", assignments, {stages(2)});
   expect_all_agree(kPlain, "zero1", assignments, {stages(2), "parallel.shard=OPTIMIZER"});
-  expect_all_agree(kGpt, "tied", with(text(), {"train={max_steps: 8 clip_norm: 1}"}),
+  expect_all_agree(kGpt, "tied", with(text(), {"train.max_steps=8", "train.clip_norm=1"}),
                    {stages(2), "parallel.shard=OPTIMIZER"});
 }
 
@@ -276,8 +276,8 @@ TEST_P(PipelineOnGpuTest, SkipsAStepThatOverflows) {
   std::vector<std::vector<double>> values;
   for (const char* eager : {"train.eager=false", "train.eager=true"}) {
     StepFixture f(*world_, kBranches + std::string(kCommon),
-                  {"train.device=" + GetParam(), stages(), "batch={global: 20 micro: 4}", eager,
-                   "train.precision=FP16"});
+                  {"train.device=" + GetParam(), stages(), "batch.global=20", "batch.micro=4",
+                   eager, "train.precision=FP16"});
     for (int64_t step = 0; step < 8; ++step) {
       const std::vector<double> before = f.values();
       const bool overflows = step == 5;
