@@ -148,6 +148,18 @@ TEST_F(NcclRanksTest, ComputesWhileATransferWaits) {
   }
 }
 
+TEST_F(NcclRanksTest, CancelEndsATransferWithoutItsPeer) {
+  Link one = link();
+  connect(one, /*rank_0_sends=*/true);
+  if (rank_ == 1) {
+    receive(one);
+    one.communicator->cancel();
+    one.stream->synchronize();
+    EXPECT_THROW(receive(one), CommError);
+  }
+  wait_for_peer();
+}
+
 TEST_F(NcclRanksTest, DifferentSizesFail) {
   Link one = link();
   connect(one, true);
