@@ -142,6 +142,7 @@ struct Evaluator::State {
     exchange->before_forward(0);
     context->forward(*stream);
     exchange->after_forward(0);
+    exchange->end();
   }
 
   // Returns the outputs, [batch.rows, outputs], of the batch that was added last.

@@ -6,12 +6,10 @@
 #include <vector>
 
 #include "comm/control.h"
-#include "comm/device_communicator.h"
 #include "core/alignment.h"
 #include "core/fault_point.h"
 #include "core/profile_range.h"
 #include "core/random.h"
-#include "trainer/config/device.h"
 #include "trainer/step/arrays.h"
 #include "trainer/step/gradient_sync.h"
 #include "trainer/step/pipeline.h"
@@ -32,10 +30,10 @@ struct Step::State {
         device(its_backend.device()),
         seed(config.run.seed()),
         eager(config.run.train().eager()) {
-    communicator = comm::create_device_communicator(world, device, transport_of(config));
+    communicator = connect_devices(config, world, device);
     stage.grid = grid_of(config.run, world.rank(), world.size());
     if (grid().has_pipeline()) {
-      pipeline = std::make_unique<Pipeline>(config, world, *communicator, grid(), device);
+      pipeline = std::make_unique<Pipeline>(world, *communicator, grid(), device);
       stage.links = &pipeline->links;
     }
     bucket_communicator = replicas().split(0, replicas().rank());
@@ -212,7 +210,10 @@ struct Step::State {
     enter(comm::Phase::kCommunication, slot);
     if (pipeline) pipeline->sum_shared_gradients(model.gradients, *stream);
     sync->finish();
-    if (pipeline) pipeline->sum_metrics(model.gradients, *stream);
+    if (pipeline) {
+      pipeline->exchange->end();
+      pipeline->sum_metrics(model.gradients, *stream);
+    }
     slot.timer.record(StepTimer::kSumsEnd, *stream);
     encode_update(slot);
     slot.timer.record(StepTimer::kUpdateEnds, *stream);
@@ -306,7 +307,8 @@ struct Step::State {
     if (!slot.staged()) return slot.done->synchronize();
     comm::Ledger& ledger = communicator->ledger();
     ledger.enter(comm::Phase::kForward, slot.step);
-    ledger.set_detail("forward, backward, sums and update are queued on the GPU");
+    ledger.set_detail(pipeline ? "passes, transfers, sums and update are queued on the GPU"
+                               : "forward, backward, sums and update are queued on the GPU");
     gpu_steps->begin({"step on the GPU"});
     slot.done->synchronize();
     gpu_steps->end();
@@ -375,6 +377,7 @@ struct Step::State {
         if (pipeline) pipeline->exchange->after_backward(pass);
       }
     }
+    if (pipeline) pipeline->exchange->end();
     copy_array(device, arrays->running_stats(), slot.running_stats_before, *stream);
     stream->synchronize();
     return found;
