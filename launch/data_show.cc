@@ -81,6 +81,7 @@ Shown load(const DataShowOptions& options, const train::Config& config,
   // longer batch begins with the samples of a shorter one.
   loading.global_batch =
       std::min(config.run.batch().global(), options.samples + options.samples % 2);
+  if (loading.order.streams > 0) loading.global_batch = loading.order.streams;
   loading.capacity = loading.global_batch;
   loading.threads = train::inspect_machine().cores;
   loading.mix = mix.get();

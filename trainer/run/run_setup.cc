@@ -131,8 +131,8 @@ void RunSetup::create_loader() {
     const Step& step = *parts_.step;
     parts_.evaluator = std::make_unique<Evaluator>(
         parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
-        step.evaluation_arrays(), step.activations(), step.plan().micro,
-        options_for(*parts_.evaluation), step.stage());
+        step.evaluation_arrays(), step.activations(), step.plan(), options_for(*parts_.evaluation),
+        step.stage());
   });
 }
 

@@ -14,6 +14,7 @@
 #include "ops/loss_scale.h"
 #include "ops/step_state.h"
 #include "trainer/step/batch_plan.h"
+#include "trainer/step/carried_states.h"
 #include "trainer/step/step_timer.h"
 
 namespace trireme::train {
@@ -38,10 +39,10 @@ struct StepSlot {
     ops::LossScale scale_before, scale_after;
   };
 
-  // `running_stat_bytes` is the size of all running statistics. For `contiguous`, see StepTimer. The
-  // device must outlive the slot.
+  // `running_stat_bytes` and `carried_bytes` are the sizes of all running statistics and carried
+  // states. For `contiguous`, see StepTimer. The device must outlive the slot.
   StepSlot(int index, Device& device, const BatchPlan& plan, SampleSize sample,
-           size_t running_stat_bytes, bool contiguous);
+           size_t running_stat_bytes, size_t carried_bytes, bool contiguous);
   ~StepSlot() { recording.reset(); }  // the recording uses all other members
 
   // Fills the header and step states of the step in flight (see `step` and `passes`) in host
@@ -55,7 +56,8 @@ struct StepSlot {
   // Creates a context for each pass. They use the blocks of activations in turn, as many as there are
   // micro-batches in flight. All arguments must outlive the slot.
   void make_contexts(const model::Program& program, const model::ModelArrays& arrays,
-                     std::span<std::byte> activations, int64_t in_flight);
+                     std::span<std::byte> activations, int64_t in_flight,
+                     const CarriedStates& carried);
   // Returns the number of labels of the batch in flight on all ranks (see StepState::labels).
   float labels() const;
   // Returns the context of a pass, bound to its rows of the loaded batch.
@@ -71,6 +73,7 @@ struct StepSlot {
 
   const int index;
   const Buffer running_stats_before;    // copy of the running statistics before the step
+  const Buffer states_before;           // copy of the carried states before the step
   const std::unique_ptr<Event> loaded;  // the header and a staged batch are on the device
   const std::unique_ptr<Event> done;
   StepTimer timer;
