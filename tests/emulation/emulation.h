@@ -23,8 +23,8 @@ cudaError_t enqueue(cudaStream_t stream, std::string name, std::function<void()>
 cudaError_t launch(std::string name, const Shape& shape, cudaStream_t stream,
                    std::function<void()> thread);
 
-// Sets the seed that determines the order of work queued from now on. Initially
-// TRIREME_EMULATION_SEED, or 1.
+// Sets the seed that determines the order of work queued from now on. With 0, all work runs in the
+// order of the calls. Initially TRIREME_EMULATION_SEED, or 1.
 void set_seed(uint64_t seed);
 
 // Waits for all queued work and clears a failure, as if in a new process.

@@ -56,7 +56,7 @@ uint64_t seed_of_node() { return seed_now; }
 
 Gpu::Gpu() {
   const char* seed = std::getenv("TRIREME_EMULATION_SEED");
-  random_.seed(seed ? std::strtoull(seed, nullptr, 10) : 1);
+  set_seed(seed ? std::strtoull(seed, nullptr, 10) : 1);
   report_invalid_accesses();
   std::thread([this] { compute(); }).detach();
   std::thread([this] { communicate(); }).detach();
@@ -78,6 +78,7 @@ void Gpu::submit(cudaStream_t handle, Work work, std::shared_ptr<EventState> rec
 
 NodePtr Gpu::queue(cudaStream_t stream, Work work, std::vector<NodePtr> before) {
   auto node = std::make_shared<Node>(std::move(work), stream);
+  node->number = queued_++;
   for (const NodePtr& other : before) {
     if (!other || other->done) continue;
     other->after.push_back(node);
@@ -106,17 +107,19 @@ void Gpu::wait_all(std::unique_lock<std::mutex>& lock) {
 bool Gpu::wanted() const { return !targets_.empty() || (waiting_for_all_ > 0 && pending_ > 0); }
 
 // Kernels of NCCL wait for other ranks while they occupy multiprocessors, so another one may not
-// fit. Other work always does.
+// fit. Other work does, unless everything runs in order.
 bool Gpu::can_start(const NodePtr& node) const {
-  return !node->work.communicates || !communicating_;
+  return !communicating_ || (!node->work.communicates && !in_order_);
 }
 bool Gpu::can_start_any() const {
   return std::ranges::any_of(ready_, [this](const NodePtr& node) { return can_start(node); });
 }
 
-// Streams have priorities that change at random, so that some starve and some run ahead.
+// Streams have priorities that change at random, so that some starve and some run ahead. In order,
+// the node that was queued first is chosen; no node waits for one that was queued later.
 NodePtr Gpu::choose() {
   const auto priority = [&](const NodePtr& node) {
+    if (in_order_) return ~node->number;
     auto [entry, added] = priorities_.try_emplace(node->stream);
     if (added) entry->second = random_();
     return entry->second;
@@ -203,6 +206,7 @@ void Gpu::finish(const NodePtr& node) {
 
 void Gpu::set_seed(uint64_t seed) {
   std::lock_guard lock(mutex_);
+  in_order_ = seed == 0;
   random_.seed(seed);
   priorities_.clear();
 }

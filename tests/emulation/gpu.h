@@ -36,6 +36,7 @@ struct Node {
   Work work;
   cudaStream_t stream;
   std::vector<std::shared_ptr<Node>> after;  // nodes that wait for this one
+  uint64_t number = 0;                       // in the order of the calls
   int unmet = 0;                             // number of nodes that this one waits for
   bool done = false;
 };
@@ -188,6 +189,8 @@ class Gpu {
   NodePtr communicating_;  // what the second thread runs; null if nothing
   size_t pending_ = 0;     // nodes
   int waiting_for_all_ = 0;
+  uint64_t queued_ = 0;    // nodes so far
+  bool in_order_ = false;  // runs one node after the other, in the order of the calls
   std::mt19937_64 random_;
   std::unordered_map<cudaStream_t, uint64_t> priorities_;
   cudaError_t failed_ = cudaSuccess;

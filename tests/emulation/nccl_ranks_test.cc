@@ -120,8 +120,8 @@ TEST_F(NcclRanksTest, OneOrderOfBothRanksEnds) {
   Link one = link(), two = link();
   connect(one, true);
   connect(two, false);
-  for (int i = 0; i < 20; ++i) {
-    emulation::set_seed(static_cast<uint64_t>(i));
+  for (uint64_t seed = 1; seed < 20; ++seed) {
+    emulation::set_seed(seed);
     rank_ == 0 ? send(one) : receive(one);
     rank_ == 0 ? receive(two) : send(two);
     one.stream->synchronize();
@@ -135,8 +135,8 @@ TEST_F(NcclRanksTest, OneOrderOfBothRanksEnds) {
 TEST_F(NcclRanksTest, ComputesWhileATransferWaits) {
   Link one = link();
   connect(one, /*rank_0_sends=*/true);
-  for (int i = 0; i < 20; ++i) {
-    emulation::set_seed(static_cast<uint64_t>(i));
+  for (uint64_t seed = 1; seed < 20; ++seed) {
+    emulation::set_seed(seed);
     const Buffer data = self_.device->allocate(sizeof(float));
     if (rank_ == 1) receive(one);
     self_.device->fill_zero(data.data(), sizeof(float), *self_.stream);

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
+#include <optional>
 #include <vector>
 
 namespace trireme::train {
@@ -93,6 +95,8 @@ int64_t simulate(int stages, int64_t micro) {
   return *std::ranges::max_element(free_at);
 }
 
+constexpr int64_t kGradientBuffers = 2;  // as in StageExchange
+
 // One step of all stages in which a stage queues its transfers and passes in order, passes and
 // transfers run concurrently, and transfers run one after the other, each when both stages reach it.
 class SerialTransfers {
@@ -127,8 +131,6 @@ class SerialTransfers {
     int64_t forward = 0, backward = 0;      // passes done
     std::array<int64_t, 4> transfers = {};  // done, by kind
   };
-  static constexpr int64_t kGradientBuffers = 2;
-
   bool is_last(size_t s) const { return s + 1 == stages_.size(); }
 
   bool pass(size_t s) {
@@ -193,6 +195,79 @@ TEST(TransferOrder, NeverDeadlocksIfTransfersBlock) {
   for_all([](int stages, int64_t micro) {
     ASSERT_TRUE(SerialTransfers(stages, micro, orders_of(stages, micro)).run())
         << stages << " stages, " << micro;
+  });
+}
+
+// What a rank queues in a step: its passes, and each transfer as soon as those before it have been
+// queued and the passes that it depends on.
+struct Queued {
+  std::optional<StageTransfer> transfer;  // otherwise a pass
+};
+std::vector<Queued> queue_of(int stage, int stages, int64_t micro) {
+  const auto order = transfer_order(stage, stages, micro);
+  const int64_t in_flight = micro_batches_in_flight(stage, stages, micro);
+  std::vector<Queued> queue;
+  int64_t forward = 0, backward = 0;
+  std::array<int64_t, 4> transfers{};
+  const auto add_transfers = [&] {
+    for (size_t next = std::accumulate(transfers.begin(), transfers.end(), size_t{0});
+         next < order.size(); ++next) {
+      const auto [kind, m] = order[next];
+      const bool can_be_queued = kind == StageTransfer::kReceiveInput ? m < backward + in_flight + 1
+                                 : kind == StageTransfer::kSendOutput ? m < forward
+                                 : kind == StageTransfer::kReceiveGradient
+                                     ? m < backward + kGradientBuffers
+                                     : m < backward;
+      if (!can_be_queued) return;
+      queue.push_back({order[next]});
+      ++transfers[kind];
+    }
+  };
+  add_transfers();
+  for (const auto& [is_forward, m] : pipeline_schedule(stage, stages, micro)) {
+    // What the pass waits for has been queued.
+    if (is_forward) {
+      EXPECT_TRUE(stage == 0 || transfers[StageTransfer::kReceiveInput] > m);
+      EXPECT_TRUE(stage + 1 == stages || transfers[StageTransfer::kSendOutput] > m - in_flight);
+    } else {
+      EXPECT_TRUE(stage + 1 == stages || transfers[StageTransfer::kReceiveGradient] > m);
+      EXPECT_TRUE(stage == 0 || transfers[StageTransfer::kSendGradient] > m - kGradientBuffers);
+    }
+    ++(is_forward ? forward : backward);
+    queue.push_back({});
+    add_transfers();
+  }
+  return queue;
+}
+
+// CUDA does not promise that work runs concurrently: a GPU may run all that is queued in its order.
+TEST(TransferOrder, NeverDeadlocksIfPassesWaitForTransfersToo) {
+  for_all([](int stages, int64_t micro) {
+    std::vector<std::vector<Queued>> queues;
+    for (int s = 0; s < stages; ++s) queues.push_back(queue_of(s, stages, micro));
+    std::vector<size_t> next(queues.size());
+    const auto front = [&](size_t s) {
+      return next[s] < queues[s].size() ? &queues[s][next[s]] : nullptr;
+    };
+    for (bool progress = true; progress;) {
+      progress = false;
+      for (size_t s = 0; s < queues.size(); ++s) {
+        for (; front(s) && !front(s)->transfer; ++next[s]) progress = true;
+        if (s == 0 || !front(s) || !front(s - 1) || !front(s - 1)->transfer) continue;
+        const auto [kind, m] = *front(s)->transfer;
+        const bool gradient = kind == StageTransfer::kSendGradient;
+        if (!gradient && kind != StageTransfer::kReceiveInput) continue;
+        const auto matching =
+            gradient ? StageTransfer::kReceiveGradient : StageTransfer::kSendOutput;
+        if (*front(s - 1)->transfer != StageTransfer{matching, m}) continue;
+        ++next[s];
+        ++next[s - 1];
+        progress = true;
+      }
+    }
+    for (size_t s = 0; s < queues.size(); ++s) {
+      ASSERT_EQ(next[s], queues[s].size()) << stages << " stages, " << micro;
+    }
   });
 }
 

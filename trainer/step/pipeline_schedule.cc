@@ -1,8 +1,8 @@
 #include "trainer/step/pipeline_schedule.h"
 
 #include <algorithm>
-#include <array>
 #include <tuple>
+#include <utility>
 
 namespace trireme::train {
 namespace {

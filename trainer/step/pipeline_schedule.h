@@ -31,8 +31,9 @@ struct StageTransfer {
 
 // Returns the transfers of a stage in an order in which they may run one after the other, blocking
 // both stages, without a deadlock: if every stage begins each transfer when those before it are done
-// and the passes that it depends on have run, all end. For that, all stages order their transfers by
-// the time at which the sender has computed them in a simulation.
+// and the passes that it depends on have run, all end. They do even if passes that are queued later
+// wait for the transfer. For that, all stages order their transfers by the time at which the sender
+// has computed them in a simulation; of transfers at the same time, activations are first.
 std::vector<StageTransfer> transfer_order(int stage, int stages, int64_t micro_batches);
 
 // Returns the fraction of a step in which a stage is idle if all stages take the same time:
