@@ -184,7 +184,7 @@ size_t print_network(const train::Config& config, const Samples& samples,
   print_row("batch", length_text(config, batch, samples, ranks));
   print_row("memory", plan ? memory_text(*plan) : "not planned: " + problem);
   if (!plan) return 0;
-  problem = memory_problem(config, *plan);
+  problem = memory_problem(target, graph, *plan);
   // With --no-data, training will happen on another machine, so this is only a warning.
   if (!problem.empty() && !options.no_data) throw ConfigError(problem);
   print_row("warning", problem);

@@ -285,6 +285,7 @@ void place_activations(CompiledNetwork& network) {
   share_in_place(instructions, network.values);
   ActivationPlan plan = plan_activations(instructions, network.values);
   network.activation_bytes = plan.bytes;
+  network.saved_bytes = bytes_between(instructions, network.values, network.forward_instructions);
   network.offsets = std::move(plan.offsets);
   for (size_t i = 0; i < instructions.size(); ++i) {
     network.operations.push_back({.plan = instructions[i].plan.get(),

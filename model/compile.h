@@ -57,6 +57,7 @@ struct CompiledNetwork {
   std::vector<size_t> bucket_offsets;  // in ModelArrays::buckets, of transient gradients
   size_t bucket_bytes = 0;
   size_t activation_bytes = 0;
+  size_t saved_bytes = 0;  // see Program::saved_bytes
   size_t cache_bytes = 0;
   std::vector<CarriedState> carried_states;
   std::array<size_t, kPorts> stage_port_bytes{};  // see Program::port_bytes

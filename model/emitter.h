@@ -41,7 +41,7 @@ struct Instruction {
   std::vector<ValueId> args;
   Collective* collective = nullptr;  // if set, the instruction sums args[0] over the ranks
   int node = -1;                     // the node that emitted it; -1 for the input
-  bool repeats = false;              // computes again what the forward pass has computed
+  int repeated = -1;                 // the instruction of the forward pass that it repeats, if any
   bool writes(int arg) const { return collective != nullptr || ops::is_output(op, arg); }
 };
 

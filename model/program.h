@@ -47,9 +47,11 @@ struct LayerReport {
 
 // Describes one operation of a program.
 struct InstructionReport {
+  bool repeats() const { return repeated >= 0; }  // in the backward pass
+
   int layer = -1;  // index into Program::layers(); -1 if it prepares the input
   bool forward = true;
-  bool repeats = false;        // in the backward pass, computes outputs of the forward pass again
+  int repeated = -1;           // the operation of the forward pass that it repeats, if any
   std::string_view operation;  // "conv2d_backward_data"
   double flops = 0;            // see Program::forward_flops
   double bytes = 0;            // see Program::traffic_bytes
@@ -75,6 +77,9 @@ class Program {
   ~Program();
 
   size_t activation_bytes() const;
+  // Returns the bytes of activations that the backward pass reads, which wait for it at the end of the
+  // forward pass. At other times activation_bytes() may be in use.
+  size_t saved_bytes() const;
   size_t cache_bytes() const;  // of Port::kCache
   // Returns the states of Port::kStatesBefore and kStatesAfter, in their order in memory.
   const std::vector<CarriedState>& carried_states() const;

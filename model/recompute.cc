@@ -156,7 +156,7 @@ class Recomputation {
         add_producers(from_.instructions_[static_cast<size_t>(needed[n])].args);
       }
       std::ranges::sort(needed);
-      for (const int i : needed) insert(from_.instructions_[static_cast<size_t>(i)]);
+      for (const int i : needed) insert(i);
     }
 
     // Replaces values of the forward pass that have been computed again.
@@ -168,9 +168,10 @@ class Recomputation {
     }
 
    private:
-    void insert(const Instruction& original) {
+    void insert(int index) {
+      const Instruction& original = from_.instructions_[static_cast<size_t>(index)];
       Instruction& copy = to_.instructions.emplace_back(original);
-      copy.repeats = true;
+      copy.repeated = index;
       // The original has updated running statistics and carried states.
       for (size_t a = 0; a < copy.args.size(); ++a) {
         const ValueId arg = copy.args[a];

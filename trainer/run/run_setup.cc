@@ -12,6 +12,7 @@
 #include "trainer/config/monitor.h"
 #include "trainer/report/environment.h"
 #include "trainer/report/sample_info.h"
+#include "trainer/step/memory_check.h"
 #include "trainer/step/rank_consistency.h"
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/skipped_samples.h"
@@ -76,10 +77,19 @@ void RunSetup::open_inputs() {
 // memory.
 void RunSetup::require_min_memory() const {
   Device& device = *parts_.device;
-  const BatchPlan batch = plan_batch(config_, communicator_.size());
   const int ranks = communicator_.size();
-  require_fits(config_, min_memory(config_, parts_.graph, batch, device.kind(), ranks),
-               memory_budget_of(device, communicator_.placement().local_ranks));
+  const MemoryBudget budget =
+      memory_budget_of(device, communicator_.placement().local_ranks, config_, parts_.graph);
+  const TrainingTarget target{.config = config_,
+                              .graph = parts_.graph,
+                              .backend = *parts_.backend,
+                              .ranks = ranks,
+                              .limit = memory_limit(config_, budget),
+                              .batches = steps_in_flight(device.kind()),
+                              .rank = communicator_.rank()};
+  require_fits(target,
+               min_memory(config_, parts_.graph, plan_batch(config_, ranks), device.kind(), ranks),
+               budget);
 }
 
 void RunSetup::open_folder() {
@@ -116,7 +126,10 @@ std::string RunSetup::choose_folder() {
 }
 
 void RunSetup::compile() {
-  parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_);
+  const int threads = loader_threads(config_, parts_.training->in_memory(),
+                                     spare_cores(config_, communicator_, *parts_.device));
+  parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_,
+                                       batches_in_memory(config_, threads));
   parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);
 }
 
@@ -189,6 +202,9 @@ void RunSetup::write_descriptions(const std::string& environment) {
   resolved.set_run_dir(folder.path.string());
   if (resolved.batch().micro() == kLargestMicro) {
     resolved.mutable_batch()->set_micro(parts_.step->plan().micro);
+  }
+  if (const size_t limit = parts_.step->memory_limit(); limit > 0) {
+    resolved.mutable_memory()->set_limit_bytes(static_cast<int64_t>(limit));
   }
   replace_durably(folder.config(), to_text(resolved));
   replace_durably(folder.environment(), environment);

@@ -13,6 +13,7 @@
 #include "trainer/step/arrays.h"
 #include "trainer/step/carried_states.h"
 #include "trainer/step/gradient_sync.h"
+#include "trainer/step/memory_check.h"
 #include "trainer/step/pipeline.h"
 #include "trainer/step/pipeline_schedule.h"
 #include "trainer/step/rank_consistency.h"
@@ -25,7 +26,7 @@ namespace trireme::train {
 
 struct Step::State {
   State(const Config& its_config, const model::Graph& graph, ops::Backend& its_backend,
-        comm::Communicator& world)
+        comm::Communicator& world, int loader_batches)
       : config(its_config),
         backend(its_backend),
         device(its_backend.device()),
@@ -39,7 +40,7 @@ struct Step::State {
     }
     bucket_communicator = replicas().split(0, replicas().rank());
     shard = shard_of(config.run, world.rank(), world.size());
-    compile(graph, world);
+    compile(graph, world, loader_batches);
     require_same_properties(pipeline ? *pipeline->host_replicas : world,
                             layout_properties(parameters));
     in_flight = micro_batches_in_flight(grid().stage, grid().stages, plan.passes);
@@ -90,7 +91,8 @@ struct Step::State {
     carried->add_to(*state, plan.global,
                     data::share_of(plan.global, grid().replica, grid().replicas), has_rows);
     if (pipeline || !shard.is_whole() || has_rows) {
-      state->distribute(parameters, world, *communicator, *stream);
+      const Buffer& work = arrays->activations();
+      state->distribute(parameters, world, *communicator, *stream, {work.data(), work.bytes()});
     }
   }
 
@@ -100,29 +102,34 @@ struct Step::State {
   // Returns the ranks that compute the same layers for other samples.
   comm::Communicator& replicas() const { return pipeline ? *pipeline->replicas : *communicator; }
 
-  void compile(const model::Graph& graph, comm::Communicator& world) {
+  void compile(const model::Graph& graph, comm::Communicator& world, int loader_batches) {
     const int steps = steps_in_flight(device.kind());
-    const MemoryBudget budget = memory_budget_of(device, world.placement().local_ranks);
-    const TrainingTarget target{config,
-                                graph,
-                                backend,
-                                communicator->size(),
-                                memory_limit(config, budget),
-                                steps,
-                                communicator->size() > 1 ? communicator.get() : nullptr,
-                                world.rank()};
     int64_t passes = 0;
+    MemoryBudget budget;
+    std::optional<TrainingTarget> planned;
     comm::together(world, [&] {
+      budget = memory_budget_of(device, world.placement().local_ranks, config, graph);
+      planned.emplace(TrainingTarget{
+          .config = config,
+          .graph = graph,
+          .backend = backend,
+          .ranks = communicator->size(),
+          .limit = train::memory_limit(config, budget),
+          .batches = device.kind() == DeviceKind::kCpu ? std::max(1, loader_batches) : steps,
+          .collective = communicator->size() > 1 ? communicator.get() : nullptr,
+          .rank = world.rank()});
       require_fits(
-          config,
+          *planned,
           min_memory(config, graph, plan_batch(config, world.size()), device.kind(), world.size()),
           budget);
-      passes = choose_passes(target);
+      passes = choose_passes(*planned);
     });
+    const TrainingTarget& target = *planned;
+    limit = target.limit;
     passes = comm::max(world, passes);
     comm::together(world, [&] {
       TrainingProgram compiled = compile_training(target, passes, parameters);
-      require_fits(config, compiled.memory, budget);
+      require_fits(target, compiled.memory, budget);
       plan = compiled.batch;
       stage.stage = std::move(compiled.stage);
       program = std::move(compiled.program);
@@ -350,6 +357,7 @@ struct Step::State {
     Event& first = probe->start_event(slot.index);
     slot.timer.add_to(*timeline, first, slot.passes);
     timeline->sums = sync->sums(first, slot.index);
+    timeline->gathers = sync->gathers(first, slot.index);
     return timeline;
   }
 
@@ -425,6 +433,7 @@ struct Step::State {
   PipelineStage stage;
   Shard shard;
   BatchPlan plan;
+  size_t limit = 0;        // see Step::memory_limit
   int64_t in_flight = 1;   // micro-batches
   size_t input_bytes = 0;  // of a batch
   model::Parameters parameters;
@@ -452,8 +461,8 @@ struct Step::State {
 };
 
 Step::Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
-           comm::Communicator& world)
-    : state_(std::make_unique<State>(config, graph, backend, world)) {}
+           comm::Communicator& world, int loader_batches)
+    : state_(std::make_unique<State>(config, graph, backend, world, loader_batches)) {}
 Step::~Step() = default;
 
 void Step::initialize() {
@@ -497,6 +506,8 @@ void Step::average_running_stats() {
 
 const BatchPlan& Step::plan() const { return state_->plan; }
 
+size_t Step::memory_limit() const { return state_->limit; }
+
 StepMemory Step::memory_bytes() const {
   const State& s = *state_;
   StepMemory memory;
@@ -524,6 +535,7 @@ std::span<std::byte> Step::activations() const {
 Optimizer& Step::optimizer() { return *state_->optimizer; }
 const model::Program& Step::program() const { return *state_->program; }
 std::span<const comm::Bucket> Step::buckets() const { return state_->sync->buckets(); }
+std::span<const comm::Bucketer::Array> Step::gathered() const { return state_->read_arrays; }
 Stream& Step::stream() { return *state_->stream; }
 const PipelineStage& Step::stage() const { return state_->stage; }
 comm::Communicator& Step::communicator() { return *state_->communicator; }

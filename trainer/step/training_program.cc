@@ -109,15 +109,19 @@ TrainingProgram compile_training(const TrainingTarget& target, int64_t passes,
   return compile(target, batch, std::max<size_t>(limit, 1), parameters);
 }
 
+int64_t repeated_operations(const model::Program& program) {
+  const auto instructions = program.instructions();
+  return std::ranges::count_if(instructions, &model::InstructionReport::repeats);
+}
+
 std::string recomputation_text(const model::Program& program) {
-  int64_t forward = 0, repeated = 0;
+  int64_t forward = 0;
   double repeated_flops = 0;
   for (const model::InstructionReport& instruction : program.instructions()) {
     forward += instruction.forward;
-    if (!instruction.repeats) continue;
-    ++repeated;
-    repeated_flops += instruction.flops;
+    if (instruction.repeats()) repeated_flops += instruction.flops;
   }
+  const int64_t repeated = repeated_operations(program);
   if (repeated == 0) return "";
   const double once = program.forward_flops() + program.backward_flops() - repeated_flops;
   return fmt::format(
