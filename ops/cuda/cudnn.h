@@ -1,4 +1,4 @@
-// Convolutions with cuDNN.
+// cuDNN, which computes convolutions and attention.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 #include "core/cuda/library.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/convolution.h"
+#include "ops/cuda/fused_attention.h"
 #include "ops/cuda/tuner.h"
 
 struct cudnnContext;
@@ -45,13 +46,16 @@ class Cudnn {
   cudnnContext* handle_ = nullptr;
 };
 
-// Returns an algorithm that is deterministic and accumulates in f32. Throws Unsupported if there is
+// Return an algorithm that is deterministic and accumulates in f32. Throw Unsupported if there is
 // none.
 AlgorithmPtr find_convolution(const Context& context, const Convolution& convolution);
+AlgorithmPtr find_attention(const Context& context, const FusedAttention& attention);
 
-// Returns all algorithms, best first according to cuDNN's heuristic. Throws Unsupported if cuDNN
-// does not support the convolution.
+// Return all algorithms, best first according to cuDNN's heuristic. Throw Unsupported if cuDNN does
+// not support the operation.
 std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
                                          const Convolution& convolution);
+std::vector<Candidate> list_attention(const std::shared_ptr<Cudnn>& cudnn,
+                                      const FusedAttention& attention);
 
 }  // namespace trireme::ops::cuda

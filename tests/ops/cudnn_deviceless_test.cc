@@ -79,6 +79,29 @@ Convolution convolution(const Layer& layer, ConvolutionPass pass, DType dtype, b
       .tf32 = tf32};
 }
 
+// Attention of the zoo's transformers, and lengths and heads that are unusual.
+std::vector<FusedAttention> attentions() {
+  const auto attention = [](int64_t samples, int64_t length, int64_t heads, int64_t kv_heads,
+                            int64_t dim, bool causal, bool padded) {
+    return FusedAttention{
+        .shape = {.heads = heads, .kv_heads = kv_heads, .causal = causal, .scale = 0.125F},
+        .samples = samples,
+        .length = length,
+        .dim = dim,
+        .padded = padded};
+  };
+  return {
+      attention(64, 256, 6, 6, 64, true, false),    // gpt-mini
+      attention(8, 1024, 12, 12, 64, true, false),  // gpt2-124m
+      attention(64, 256, 6, 2, 64, true, false),    // llama-mini
+      attention(64, 128, 4, 4, 64, false, true),    // bert-mini
+      attention(64, 128, 4, 4, 64, false, false),   // bert-mini without padding
+      attention(64, 197, 3, 3, 64, false, false),   // vit-tiny
+      attention(3, 65, 4, 2, 64, false, true),     attention(3, 65, 4, 2, 64, true, true),
+      attention(2, 2, 2, 1, 8, true, false),       attention(2, 130, 2, 2, 128, true, false),
+  };
+}
+
 std::string text(const Convolution& c) {
   return fmt::format("pass {} x {} weight {} groups {} {}{}", static_cast<int>(c.pass),
                      c.x.to_string(), c.weight.to_string(), c.geometry.groups, name_of(c.in),
@@ -100,8 +123,11 @@ class CudnnDeviceless : public testing::TestWithParam<Gpu> {
 
   // Returns how many algorithms can be built, at max `max`.
   int algorithms(const Convolution& convolution, int max) const {
+    return built(list_convolutions(cudnn_, convolution), max);
+  }
+  static int built(const std::vector<Candidate>& candidates, int max) {
     int count = 0;
-    for (const Candidate& candidate : list_convolutions(cudnn_, convolution)) {
+    for (const Candidate& candidate : candidates) {
       if (count == max) break;
       const AlgorithmPtr algorithm = candidate.build();
       if (!algorithm) continue;
@@ -150,6 +176,19 @@ TEST_P(CudnnDeviceless, UsesTensorCoresForF32OnlyIfTF32IsAllowed) {
     constexpr int kAll = 100;
     EXPECT_LT(algorithms(convolution(layer, pass, DType::kF32, false), kAll),
               algorithms(convolution(layer, pass, DType::kF32, true), kAll));
+  }
+}
+
+TEST_P(CudnnDeviceless, SupportsAllAttentionOfTheZoo) {
+  for (FusedAttention a : attentions()) {
+    for (DType dtype : {DType::kBF16, DType::kF16}) {
+      for (auto pass :
+           {AttentionPass::kInference, AttentionPass::kForward, AttentionPass::kBackward}) {
+        a.dtype = dtype;
+        a.pass = pass;
+        EXPECT_EQ(built(list_attention(cudnn_, a), 1), 1) << key(a);
+      }
+    }
   }
 }
 
