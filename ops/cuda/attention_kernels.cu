@@ -308,8 +308,9 @@ __global__ void __launch_bounds__(kClearThreads)
 
 void encode_valid_lengths(Stream& stream, const int32_t* lengths, int64_t samples, int64_t length,
                           int32_t* valid) {
-  trireme::cuda::launch("valid_lengths", valid_lengths_kernel, {.threads = dim3(kClearThreads)},
-                        stream, lengths, samples, static_cast<int32_t>(length), valid);
+  trireme::cuda::launch("valid_lengths", valid_lengths_kernel,
+                        {.blocks = dim3(1), .threads = dim3(kClearThreads)}, stream, lengths,
+                        samples, static_cast<int32_t>(length), valid);
 }
 
 void clear_padding(Stream& stream, const PaddedRows& rows, const int32_t* lengths, void* to) {

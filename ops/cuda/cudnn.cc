@@ -82,8 +82,8 @@ void describe_backward_weights(fe::graph::Graph& graph, const Convolution& c) {
   describe(dweight->set_output(true), kWeight, c.weight, c.out);
 }
 
-CudnnGraph describe(const Convolution& c) {
-  CudnnGraph graph = create_cudnn_graph();
+CudnnGraph describe(const Cudnn& cudnn, const Convolution& c) {
+  CudnnGraph graph = create_cudnn_graph(cudnn);
   switch (c.pass) {
     case ConvolutionPass::kForward:
       describe_forward(*graph, c);
@@ -152,8 +152,10 @@ Cudnn::Cudnn(std::shared_ptr<const trireme::cuda::Library> library) : library_(s
 }
 
 Cudnn::Cudnn(std::shared_ptr<const trireme::cuda::Library> library,
-             const std::string& absent_device)
-    : library_(std::move(library)), absent_device_(std::make_shared<fe::DeviceProperties>()) {
+             const std::string& absent_device, int capability)
+    : library_(std::move(library)),
+      absent_device_(std::make_shared<fe::DeviceProperties>()),
+      absent_capability_(capability) {
   load_frontend(*library_);
   check_cudnn(absent_device_->deserialize({absent_device.begin(), absent_device.end()}),
               "describing a device to cuDNN");
@@ -180,11 +182,11 @@ cudnnContext* Cudnn::handle(Stream& stream) const {
   return handle_;
 }
 
-void check_cudnn(const fe::error_t& error, const char* call) {
+void check_cudnn(fe::error_t error, const char* call) {
   if (error.is_bad()) throw DeviceError(call, error.get_message());
 }
 
-void require_cudnn(const fe::error_t& error) {
+void require_cudnn(fe::error_t error) {
   constexpr size_t kMaxMessage = 300;  // there is one reason per engine
   if (error.is_bad()) throw Unsupported("cuDNN: " + error.get_message().substr(0, kMaxMessage));
 }
@@ -202,11 +204,14 @@ fe::DataType_t to_cudnn(DType dtype) {
   }
 }
 
-CudnnGraph create_cudnn_graph() {
+CudnnGraph create_cudnn_graph(const Cudnn& cudnn) {
   auto graph = std::make_shared<fe::graph::Graph>();
   graph->set_intermediate_data_type(fe::DataType_t::FLOAT)
       .set_compute_data_type(fe::DataType_t::FLOAT)
       .set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);
+  if (cudnn.absent_device()) {
+    graph->set_device_properties(cudnn.absent_device()).set_sm_version(cudnn.absent_capability());
+  }
   return graph;
 }
 
@@ -247,8 +252,7 @@ std::vector<Candidate> list_engines(const std::shared_ptr<Cudnn>& cudnn, const C
 
 std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
                                          const Convolution& convolution) {
-  const CudnnGraph graph = describe(convolution);
-  graph->set_device_properties(cudnn->absent_device());
+  const CudnnGraph graph = describe(*cudnn, convolution);
   const bool bias = convolution.bias.has_value();
   return list_engines(cudnn, graph, forbidden_notes(convolution), [bias](CudnnEngine engine) {
     return std::make_shared<ConvolutionEngine>(std::move(engine), bias);

@@ -24,8 +24,10 @@ class Cudnn {
   // Creates a handle for the current device.
   explicit Cudnn(std::shared_ptr<const trireme::cuda::Library> library);
   // Creates a handle for a device that is not present, described by the JSON of
-  // CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION: algorithms can be listed and built, but not run.
-  Cudnn(std::shared_ptr<const trireme::cuda::Library> library, const std::string& absent_device);
+  // CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION and ten times its compute capability: algorithms can
+  // be listed and built, but not run.
+  Cudnn(std::shared_ptr<const trireme::cuda::Library> library, const std::string& absent_device,
+        int capability);
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
   ~Cudnn();
@@ -39,10 +41,12 @@ class Cudnn {
   const std::shared_ptr<cudnn_frontend::DeviceProperties>& absent_device() const {
     return absent_device_;
   }
+  int absent_capability() const { return absent_capability_; }
 
  private:
   std::shared_ptr<const trireme::cuda::Library> library_;
   std::shared_ptr<cudnn_frontend::DeviceProperties> absent_device_;
+  int absent_capability_ = 0;
   cudnnContext* handle_ = nullptr;
 };
 

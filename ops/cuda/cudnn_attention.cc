@@ -159,8 +159,7 @@ std::vector<Candidate> list_attention(const std::shared_ptr<Cudnn>& cudnn,
     throw Unsupported(
         fmt::format("cuDNN's attention does not compute with {}", name_of(attention.dtype)));
   }
-  const CudnnGraph graph = create_cudnn_graph();
-  graph->set_device_properties(cudnn->absent_device());
+  const CudnnGraph graph = create_cudnn_graph(*cudnn);
   attention.pass == Pass::kBackward ? describe_backward(*graph, attention)
                                     : describe_forward(*graph, attention);
   require_cudnn(graph->validate());

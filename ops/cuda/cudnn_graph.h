@@ -21,13 +21,13 @@ using CudnnTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 using CudnnGraph = std::shared_ptr<fe::graph::Graph>;
 
 // Throws DeviceError with the name of the call.
-void check_cudnn(const fe::error_t& error, const char* call);
+void check_cudnn(fe::error_t error, const char* call);
 // Throws Unsupported if cuDNN does not support a graph.
-void require_cudnn(const fe::error_t& error);
+void require_cudnn(fe::error_t error);
 // Throws Unsupported for other dtypes than f32, f16 and bf16.
 fe::DataType_t to_cudnn(DType dtype);
-// Returns an empty graph that computes in f32.
-CudnnGraph create_cudnn_graph();
+// Returns an empty graph that computes in f32 on the device of the handle.
+CudnnGraph create_cudnn_graph(const Cudnn& cudnn);
 
 // An engine with its settings: an execution plan of a graph, which the engines of the graph share.
 class CudnnEngine {

@@ -115,7 +115,7 @@ class CudnnDeviceless : public testing::TestWithParam<Gpu> {
         "cuDNN", std::vector<std::string>{"libcudnn.so.9"});
     if (!library->problem().empty()) GTEST_SKIP() << library->problem();
     try {
-      cudnn_ = std::make_shared<Cudnn>(library, json(GetParam()));
+      cudnn_ = std::make_shared<Cudnn>(library, json(GetParam()), GetParam().version / 10);
     } catch (const DeviceError& error) {
       GTEST_SKIP() << "this version of cuDNN requires another device description: " << error.what();
     }
