@@ -17,6 +17,8 @@ constexpr int kWarps = 4;
 constexpr int kRowsPerWarp = 2;
 constexpr int kBlockRows = kWarps * kRowsPerWarp;
 constexpr int kTileRows = kWarpSize;
+// Resident blocks per multiprocessor. Without it, ptxas spills registers for more blocks than fit.
+constexpr int kGradientBlocks = 6;
 
 struct Heads {
   const int32_t* lengths;     // of the samples; null: all are `length`
@@ -220,7 +222,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 
 // dk and dv. A block has kBlockRows keys of a kv head, and adds up over all heads that read it.
 template <class T, int P>
-__global__ void __launch_bounds__(kWarps* kWarpSize)
+__global__ void __launch_bounds__(kWarps* kWarpSize, kGradientBlocks)
     attention_dkv_kernel(const T* qkv, const T* dy, const float* saved, const float* delta, Heads h,
                          T* dqkv) {
   __shared__ Tile<kBlockRows, P> keys, values;
