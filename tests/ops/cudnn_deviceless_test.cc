@@ -6,30 +6,10 @@
 
 #include "ops/cuda/cudnn.h"
 #include "ops/window.h"
+#include "tests/ops/absent_gpu.h"
 
 namespace trireme::ops::cuda {
 namespace {
-
-// A device as cuDNN 9.19 describes it, with the properties that it requires.
-struct Gpu {
-  const char* name;
-  int version, multiprocessors, shared_bytes;
-  int64_t l2_bytes, memory_bytes;
-};
-
-std::string json(const Gpu& gpu) {
-  return fmt::format(
-      R"({{"cudaDeviceId":0,"deviceVer":{},"driverVer":13000,"deviceName":"{}","l2CacheSize":{},)"
-      R"("maxSharedMemoryPerBlock":49152,"reservedSharedMemoryPerBlock":1024,)"
-      R"("maxSharedMemoryPerBlockOptin":{},"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,)"
-      R"("memClockRateKHz":1500000,"multiProcessorCount":{},"pciDeviceId":0,)"
-      R"("regsPerBlock":65536,"smClockRateKHz":1500000,"totalGlobalMem":{},"warpSize":32,)"
-      R"("maxCtasPerSM":32,"maxRegistersPerSM":65536,"isTccDriver":0,"supportCoopLaunch":1,)"
-      R"("maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64]}})",
-      gpu.version, gpu.name, gpu.l2_bytes, gpu.shared_bytes, gpu.multiprocessors, gpu.memory_bytes);
-}
-
-void PrintTo(const Gpu& gpu, std::ostream* out) { *out << gpu.name; }
 
 struct Layer {
   int64_t channels_in, extent, channels_out, kernel, stride;
@@ -79,36 +59,13 @@ Convolution convolution(const Layer& layer, ConvolutionPass pass, DType dtype, b
       .tf32 = tf32};
 }
 
-// Attention of the zoo's transformers, and lengths and heads that are unusual.
-std::vector<FusedAttention> attentions() {
-  const auto attention = [](int64_t samples, int64_t length, int64_t heads, int64_t kv_heads,
-                            int64_t dim, bool causal, bool padded) {
-    return FusedAttention{
-        .shape = {.heads = heads, .kv_heads = kv_heads, .causal = causal, .scale = 0.125F},
-        .samples = samples,
-        .length = length,
-        .dim = dim,
-        .padded = padded};
-  };
-  return {
-      attention(64, 256, 6, 6, 64, true, false),    // gpt-mini
-      attention(8, 1024, 12, 12, 64, true, false),  // gpt2-124m
-      attention(64, 256, 6, 2, 64, true, false),    // llama-mini
-      attention(64, 128, 4, 4, 64, false, true),    // bert-mini
-      attention(64, 128, 4, 4, 64, false, false),   // bert-mini without padding
-      attention(64, 197, 3, 3, 64, false, false),   // vit-tiny
-      attention(3, 65, 4, 2, 64, false, true),     attention(3, 65, 4, 2, 64, true, true),
-      attention(2, 2, 2, 1, 8, true, false),       attention(2, 130, 2, 2, 128, true, false),
-  };
-}
-
 std::string text(const Convolution& c) {
   return fmt::format("pass {} x {} weight {} groups {} {}{}", static_cast<int>(c.pass),
                      c.x.to_string(), c.weight.to_string(), c.geometry.groups, name_of(c.in),
                      c.tf32 ? " tf32" : "");
 }
 
-class CudnnDeviceless : public testing::TestWithParam<Gpu> {
+class CudnnDeviceless : public testing::TestWithParam<AbsentGpu> {
  protected:
   void SetUp() override {
     const auto library = std::make_shared<const trireme::cuda::Library>(
@@ -123,11 +80,8 @@ class CudnnDeviceless : public testing::TestWithParam<Gpu> {
 
   // Returns how many algorithms can be built, at max `max`.
   int algorithms(const Convolution& convolution, int max) const {
-    return built(list_convolutions(cudnn_, convolution), max);
-  }
-  static int built(const std::vector<Candidate>& candidates, int max) {
     int count = 0;
-    for (const Candidate& candidate : candidates) {
+    for (const Candidate& candidate : list_convolutions(cudnn_, convolution)) {
       if (count == max) break;
       const AlgorithmPtr algorithm = candidate.build();
       if (!algorithm) continue;
@@ -179,22 +133,7 @@ TEST_P(CudnnDeviceless, UsesTensorCoresForF32OnlyIfTF32IsAllowed) {
   }
 }
 
-TEST_P(CudnnDeviceless, SupportsAllAttentionOfTheZoo) {
-  for (FusedAttention a : attentions()) {
-    for (DType dtype : {DType::kBF16, DType::kF16}) {
-      for (auto pass :
-           {AttentionPass::kInference, AttentionPass::kForward, AttentionPass::kBackward}) {
-        a.dtype = dtype;
-        a.pass = pass;
-        EXPECT_EQ(built(list_attention(cudnn_, a), 1), 1) << key(a);
-      }
-    }
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Gpus, CudnnDeviceless,
-                         testing::Values(Gpu{"H200", 900, 132, 232448, 62914560, 150000000000},
-                                         Gpu{"A100", 800, 108, 166912, 41943040, 85000000000}),
+INSTANTIATE_TEST_SUITE_P(Gpus, CudnnDeviceless, testing::ValuesIn(kAbsentGpus),
                          [](const auto& gpu) { return std::string(gpu.param.name); });
 
 }  // namespace
