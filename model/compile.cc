@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "model/activations.h"
+#include "model/fuse_activations.h"
 #include "model/recompute.h"
 #include "model/stages.h"
 #include "ops/step_state.h"
@@ -406,6 +407,7 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
     recompute(network.instructions, network.forward_instructions, network.values, backend,
               options.activation_limit);
   }
+  fuse_activations(network.instructions, network.forward_instructions, network.values, backend);
   place_all_running_stats(parameters);
   place_activations(network);
   place_arguments(network);

@@ -403,9 +403,10 @@ Plan plan_forward_steps(const Op& op, const EnginePtr& engine, std::vector<Tenso
       if (in_workspace) a = pointer<float>(args, Op::kWorkspace);
     }
     void* const rest = parts.at<void>(scratch, 0, 1);
-    input->encode(stream,
-                  std::array<void*, 4>{args[Op::kX], args[Op::kWeightIh], args[Op::kBiasIh], a},
-                  rest);
+    input->encode(
+        stream,
+        std::array<void*, 5>{args[Op::kX], args[Op::kWeightIh], args[Op::kBiasIh], a, nullptr},
+        rest);
     stream.run(Task([&steps, args, a, rest] { steps.run(args, a, rest); }));
   };
   return function_op(std::move(specs), std::move(work), parts.total());

@@ -7,6 +7,7 @@
 
 #include "core/alignment.h"
 #include "ops/choose_layouts.h"
+#include "ops/cuda/algorithm.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/cublaslt.h"
 #include "ops/cuda/plans.h"
@@ -86,7 +87,8 @@ Plan plan_forward_steps(const Op& op, const ContextPtr& context, std::vector<Ten
       last = pointer<float>(args, Op::kFinal);
       workspace = args[Op::kWorkspace];
     }
-    input->encode(stream, std::array{args[Op::kX], args[Op::kWeightIh], args[Op::kBiasIh], a},
+    input->encode(stream,
+                  std::array{args[Op::kX], args[Op::kWeightIh], args[Op::kBiasIh], a, kNoTensor},
                   rest);
     begin_steps(stream, n, initial, cached, states);
     const ForwardStep step_args{.ends = {pointer<int32_t>(args, Op::kTokens)},

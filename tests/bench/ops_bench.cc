@@ -124,12 +124,13 @@ void add_convolution(const ConvCase& c) {
 
 void add_dense(const std::string& name, int64_t batch, int64_t in, int64_t out) {
   add(name + "/forward", [=] {
-    return Runner(backend(), ops::DenseForward{},
-                  {plain({batch, in}), plain({out, in}), plain({out}), plain({batch, out})});
+    return Runner(
+        backend(), ops::DenseForward{},
+        {plain({batch, in}), plain({out, in}), plain({out}), plain({batch, out}), ops::absent()});
   });
   add(name + "/backward_data", [=] {
     return Runner(backend(), ops::DenseBackwardData{},
-                  {plain({batch, out}), plain({out, in}), plain({batch, in})});
+                  {plain({batch, out}), plain({out, in}), plain({batch, in}), ops::absent()});
   });
   add(name + "/backward_weights", [=] {
     return Runner(backend(), ops::DenseBackwardWeights{},

@@ -38,8 +38,10 @@ void add_layers(std::vector<Example>& all) {
   all.push_back({Conv2dForward{}, {some(x), some(w), some({3}), unwritten(y)}});
   all.push_back({Conv2dBackwardData{}, {some(y), some(w), unwritten(x)}});
   all.push_back({Conv2dBackwardWeights{}, {some(x), some(y), unwritten(w), unwritten({3})}});
-  all.push_back({DenseForward{}, {some({2, 3}), some({4, 3}), some({4}), unwritten({2, 4})}});
-  all.push_back({DenseBackwardData{}, {some({2, 4}), some({4, 3}), unwritten({2, 3})}});
+  all.push_back({DenseForward{Activation::kGelu},
+                 {some({2, 3}), some({4, 3}), some({4}), unwritten({2, 4}), unwritten({2, 4})}});
+  all.push_back({DenseBackwardData{Activation::kGelu},
+                 {some({2, 4}), some({4, 3}), unwritten({2, 3}), some({2, 3})}});
   all.push_back(
       {DenseBackwardWeights{}, {some({2, 3}), some({2, 4}), unwritten({4, 3}), unwritten({4})}});
   all.push_back({ActivationForward{Activation::kGelu}, {some(x), unwritten(x)}});
@@ -278,8 +280,8 @@ TEST(OpInfo, FlopsCountMultiplyAndAdd) {
 
   const TensorSpec rows = row_major({5, 7}), matrix = row_major({3, 7}), out = row_major({5, 3});
   constexpr double kDense = 2.0 * 5 * 7 * 3;
-  EXPECT_EQ(flops(DenseForward{}, std::vector{rows, matrix, none, out}), kDense);
-  EXPECT_EQ(flops(DenseBackwardData{}, std::vector{out, matrix, rows}), kDense);
+  EXPECT_EQ(flops(DenseForward{}, std::vector{rows, matrix, none, out, none}), kDense);
+  EXPECT_EQ(flops(DenseBackwardData{}, std::vector{out, matrix, rows, none}), kDense);
   EXPECT_EQ(flops(DenseBackwardWeights{}, std::vector{rows, out, matrix, none}), kDense);
   std::vector loss{rows, matrix, none, none, none, rows, matrix, none, none};
   EXPECT_EQ(flops(LinearCrossEntropy{}, loss), 3 * kDense);

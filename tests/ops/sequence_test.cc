@@ -17,9 +17,9 @@ struct EmbeddingProblem {
 };
 
 const std::vector<EmbeddingProblem>& embedding_problems() {
-  static const std::vector<EmbeddingProblem> all{{1, 1, 1, 1},    {2, 3, 5, 7},
-                                                 {3, 4, 16, 2},   {2, 8, 17, 300},
-                                                 {4, 100, 24, 9}, {1, 5, 1032, 65}};
+  static const std::vector<EmbeddingProblem> all{{1, 1, 1, 1},    {2, 3, 5, 7},    {3, 4, 16, 2},
+                                                 {2, 8, 17, 300}, {4, 100, 24, 9}, {1, 5, 1032, 65},
+                                                 {5, 1000, 4, 60}};
   return all;
 }
 
