@@ -1,10 +1,12 @@
 #include "trainer/run/run_setup.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "comm/control.h"
 #include "core/fault_point.h"
 #include "core/file.h"
+#include "data/tokenizers/tokenizer.h"
 #include "trainer/config/class_weights.h"
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
@@ -68,8 +70,23 @@ void RunSetup::open_inputs() {
   parts_.mix = make_mix(config_, parts_.training->spec());
   balance_class_weights(config_, *parts_.training);
   parts_.graph = build_network(config_, parts_.training->spec());
+  if (parts_.order.buckets) build_shorter();
   require_min_memory();
   start_.read_initial();
+}
+
+// Builds the networks for shorter batches.
+void RunSetup::build_shorter() {
+  if (options_.profile) {
+    throw ConfigError("data.length_buckets",
+                      "cannot be combined with --profile, which measures one "
+                      "program; remove it for the profile");
+  }
+  std::vector<int64_t> lengths = parts_.order.buckets->ends();
+  lengths.pop_back();  // whole samples
+  const auto tokenizer = parts_.training->tokenizer();
+  const int32_t padding = tokenizer ? std::max(0, tokenizer->special().pad) : 0;
+  parts_.shorter = build_shorter_networks(config_, parts_.graph, lengths, padding);
 }
 
 // Checks a lower bound of the memory before the run folder is created. Step checks the planned
@@ -116,7 +133,8 @@ std::string RunSetup::choose_folder() {
 }
 
 void RunSetup::compile() {
-  parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_);
+  parts_.step =
+      std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_, parts_.shorter);
   parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);
 }
 
@@ -128,11 +146,13 @@ void RunSetup::create_loader() {
     };
     parts_.loader = std::make_unique<data::Loader>(
         *parts_.training, *parts_.device, training_loader_options(options_for(*parts_.training)));
+    data::LoaderOptions evaluation = options_for(*parts_.evaluation);
+    evaluation.order = data::evaluation_order(parts_.order, *parts_.evaluation);
     const Step& step = *parts_.step;
     parts_.evaluator = std::make_unique<Evaluator>(
         parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
-        step.evaluation_arrays(), step.activations(), step.plan().micro,
-        options_for(*parts_.evaluation), step.stage());
+        step.evaluation_arrays(), step.activations(), step.plan().micro, evaluation, step.stage(),
+        parts_.shorter);
   });
 }
 
@@ -208,6 +228,7 @@ RunInfo RunSetup::info() const {
   info.training_data = training.description();
   info.evaluation_data = evaluation.description();
   info.bad_records = bad_records_at_open(training, evaluation, config_.run.data().has_holdout());
+  info.padding = padding_text(config_, parts_.order);
   info.samples_per_epoch = training.size();
   info.steps_per_epoch = parts_.plan->steps_per_epoch();
   info.total_steps = parts_.plan->total_steps();

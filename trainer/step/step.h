@@ -28,9 +28,10 @@ class Step {
  public:
   // Plans the batch, compiles the network and allocates all memory. `world` works on host memory.
   // All arguments must outlive the step. Parameters are undefined until initialize() or a
-  // checkpoint sets them. Throws AgreedError if the network does not fit into memory. Collective.
+  // checkpoint sets them. `shorter` are the same network for samples of fewer tokens, see
+  // data::Batch::length. Throws AgreedError if the network does not fit into memory. Collective.
   Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
-       comm::Communicator& world);
+       comm::Communicator& world, std::span<const model::Graph> shorter = {});
   ~Step();
 
   // Sets the initial parameters and running statistics, a pure function of the seed, and clears the

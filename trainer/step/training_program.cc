@@ -108,6 +108,17 @@ TrainingProgram compile_training(const TrainingTarget& target, int64_t passes,
   return compile(target, batch, std::max<size_t>(limit, 1), parameters);
 }
 
+std::unique_ptr<const model::Program> compile_shorter(const TrainingTarget& target,
+                                                      const model::Graph& shorter,
+                                                      const BatchPlan& batch,
+                                                      size_t activation_bytes,
+                                                      model::Parameters& parameters) {
+  model::CompileOptions options = training_options(target.config, batch, target.ranks);
+  options.collective = target.collective;
+  options.activation_limit = activation_bytes;
+  return model::Program::compile(shorter, target.backend, options, parameters);
+}
+
 std::string recomputation_text(const model::Program& program) {
   int64_t forward = 0, repeated = 0;
   double repeated_flops = 0;
