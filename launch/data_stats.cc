@@ -167,8 +167,8 @@ struct Result {
   int64_t bad = 0;
   std::vector<std::string> bad_named;  // messages of some or all of them
   double seconds = 0;
-  std::vector<int32_t> lengths;  // of texts, in tokens
-  std::string batches;           // see train::padding_text
+  std::vector<int32_t> lengths = {};  // of texts, in tokens
+  std::string batches = {};           // see train::padding_text
 };
 
 // Reads all samples and skips bad ones, regardless of data.on_bad_record.

@@ -285,8 +285,9 @@ ClassIds ids_of(const std::vector<std::string>& names) {
   return ids;
 }
 
-// Returns the names of the classes: the labels of the training texts.
-std::vector<std::string> read_classes(const DataConfig& config, const std::string& path) {
+// Returns the names of the classes: the labels of the training texts, of which training needs two.
+std::vector<std::string> read_classes(const DataConfig& config, const std::string& path,
+                                      bool training) {
   BadRecordPolicy ignored(bad_record_limit(config));  // opening the training part reports them
   std::unordered_map<std::string, bool> found;
   read_labeled_records(path, columns_in(config), ignored,
@@ -295,10 +296,10 @@ std::vector<std::string> read_classes(const DataConfig& config, const std::strin
   for (const auto& [name, unused] : found) names.push_back(name);
   sort_classes(names);
   ignored.check_not_empty(path, std::ssize(names));
-  if (names.size() < 2) {
+  if (names.size() < 2 && training) {
     throw DataError(path, fmt::format("has only the label '{}'; there must be two", names[0]));
   }
-  checked_classes(std::ssize(names), "data.labeled_text.label_column");
+  checked_classes(std::max<int64_t>(2, std::ssize(names)), "data.labeled_text.label_column");
   return names;
 }
 
@@ -364,7 +365,7 @@ std::unique_ptr<Dataset> open_labeled_text(const DataConfig& config, Part part, 
     augmentation =
         std::make_unique<const TextAugmentation>(config, encoder.tokenizer()->vocab_size(), seed);
   }
-  std::vector<std::string> classes = read_classes(config, train_path);
+  std::vector<std::string> classes = read_classes(config, train_path, part == Part::kTraining);
   BadRecordPolicy policy(bad_record_limit(config));
   TokenizedTexts texts;
   encode_records(config, path, classes, encoder, augmentation && augmentation->needs_text(), texts,

@@ -263,7 +263,10 @@ TEST_F(LabeledTextTest, WordsAreReplacedBySynonyms) {
   EXPECT_EQ(epoch_of(*dataset, 0), first);
   EXPECT_NE(epoch_of(*dataset, 1), first);
   std::map<std::string, int> found;
-  for (size_t i = 1; i < first.size(); ++i) ++found[dataset->tokenizer()->decode(first[i])];
+  for (size_t i = 1; i < first.size(); ++i) {
+    const auto end = std::ranges::find(first[i], kPad);
+    ++found[dataset->tokenizer()->decode({first[i].begin(), end})];
+  }
   EXPECT_GE(found.size(), 10u);  // of 3 * 3 * 2
   EXPECT_GT(found["[CLS] good [UNK] good film [SEP]"], 3);
   EXPECT_GT(found["[CLS] fine [UNK] good movie [SEP]"], 0);
@@ -355,6 +358,10 @@ TEST_F(LabeledTextTest, OtherTextsForEvaluation) {
   ASSERT_EQ(dataset->size(), 2);
   EXPECT_THAT(dataset->labels(), ElementsAre(0, 1));
   EXPECT_EQ(sample(*dataset, 1).label(), 1);
+  folder.write("b.csv", "text,label\nfilm,other\n");  // texts of one class
+  const auto one = with_training_classes(open_dataset(other, Part::kEvaluation), training->spec(),
+                                         training->class_names());
+  EXPECT_THAT(one->labels(), ElementsAre(1));
 }
 
 }  // namespace

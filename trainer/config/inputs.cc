@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/error.h"
+#include "data/tokenizers/tokenizer.h"
 #include "trainer/config/parameter_groups.h"
 
 namespace trireme::train {
@@ -92,12 +93,15 @@ model::Graph build_network(const Config& config, const data::SampleSpec& spec) {
 }
 
 std::vector<model::Graph> build_shorter_networks(const Config& config, const model::Graph& whole,
-                                                 std::span<const int64_t> lengths,
-                                                 int32_t padding) {
+                                                 const data::OrderOptions& order,
+                                                 const data::Dataset& training) {
   std::vector<model::Graph> networks;
+  if (!order.buckets) return networks;
+  const auto tokenizer = training.tokenizer();
   try {
-    if (!lengths.empty()) require_skipped_padding(whole, padding);
-    for (const int64_t length : lengths) {
+    require_skipped_padding(whole, tokenizer ? std::max(0, tokenizer->special().pad) : 0);
+    for (const int64_t length : order.buckets->ends()) {
+      if (length == whole.input.input.shape[0]) continue;
       model::ModelInput input = whole.input;
       input.input.shape = Shape{length};
       networks.push_back(model::build_graph(config.run.model(), input));

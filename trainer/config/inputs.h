@@ -1,14 +1,13 @@
 // Opens the samples and builds the network of a configuration.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
 #include "data/dataset.h"
+#include "data/sampler.h"
 #include "model/graph.h"
 #include "trainer/config/config.h"
 
@@ -25,10 +24,11 @@ model::ModelInput model_input(const data::SampleSpec& spec);
 // the configuration file.
 model::Graph build_network(const Config& config, const data::SampleSpec& spec);
 
-// Returns the same network for samples of each of these lengths, in tokens, which are less than that
-// of `whole`. `padding` is the token that samples are padded with. Throws ConfigError
-// ("data.length_buckets") if what the network computes would depend on the amount of padding.
+// Returns the same network for each length of batches that is less than that of the training samples,
+// in ascending order; none unless `order` has buckets. Throws ConfigError ("data.length_buckets") if
+// what the network computes would depend on the amount of padding.
 std::vector<model::Graph> build_shorter_networks(const Config& config, const model::Graph& whole,
-                                                 std::span<const int64_t> lengths, int32_t padding);
+                                                 const data::OrderOptions& order,
+                                                 const data::Dataset& training);
 
 }  // namespace trireme::train

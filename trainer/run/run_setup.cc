@@ -1,12 +1,10 @@
 #include "trainer/run/run_setup.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "comm/control.h"
 #include "core/fault_point.h"
 #include "core/file.h"
-#include "data/tokenizers/tokenizer.h"
 #include "trainer/config/class_weights.h"
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
@@ -70,23 +68,15 @@ void RunSetup::open_inputs() {
   parts_.mix = make_mix(config_, parts_.training->spec());
   balance_class_weights(config_, *parts_.training);
   parts_.graph = build_network(config_, parts_.training->spec());
-  if (parts_.order.buckets) build_shorter();
+  parts_.shorter = build_shorter_networks(config_, parts_.graph, parts_.order, *parts_.training);
+  if (options_.profile && !parts_.shorter.empty()) {
+    throw ConfigError(
+        config_.where("data.length_buckets"),
+        "cannot be combined with --profile, which measures one program; remove it for "
+        "the profile");
+  }
   require_min_memory();
   start_.read_initial();
-}
-
-// Builds the networks for shorter batches.
-void RunSetup::build_shorter() {
-  if (options_.profile) {
-    throw ConfigError("data.length_buckets",
-                      "cannot be combined with --profile, which measures one "
-                      "program; remove it for the profile");
-  }
-  std::vector<int64_t> lengths = parts_.order.buckets->ends();
-  lengths.pop_back();  // whole samples
-  const auto tokenizer = parts_.training->tokenizer();
-  const int32_t padding = tokenizer ? std::max(0, tokenizer->special().pad) : 0;
-  parts_.shorter = build_shorter_networks(config_, parts_.graph, lengths, padding);
 }
 
 // Checks a lower bound of the memory before the run folder is created. Step checks the planned

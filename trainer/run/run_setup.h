@@ -40,7 +40,6 @@ class RunSetup {
   bool stage(void (RunSetup::*work)());
   void open_machine();
   void open_inputs();
-  void build_shorter();
   void require_min_memory() const;
   void open_folder();
   std::string choose_folder();
