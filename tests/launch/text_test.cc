@@ -68,7 +68,7 @@ TEST_F(TextTest, BertIsTrainedResumedEvaluatedAndUsed) {
   EXPECT_THAT(begun.out, HasSubstr("batches: 8, 24 or 32 tokens, of which "));
   EXPECT_THAT(begun.out, HasSubstr("synonyms of 2 words with probability 0.1, token dropout 0.1"));
   EXPECT_THAT(begun.out, HasSubstr("5 bad records skipped"));  // of both files
-  EXPECT_THAT(begun.error + begun.out, HasSubstr("line 133: label 'unseen'"));
+  EXPECT_THAT(begun.error + begun.out, HasSubstr("eval.csv: line 34: label 'unseen'"));
   const Outcome resumed = run({"train", config_, "--run-dir", path("run")});
   ASSERT_EQ(resumed.code, 0) << resumed.error;
   EXPECT_THAT(resumed.out, HasSubstr("(step 11, 48 samples into epoch 2)"));

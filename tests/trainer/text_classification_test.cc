@@ -130,6 +130,7 @@ TEST_P(TextClassificationTest, ShorterProgramsComputeWhatThatOfWholeSamplesDoes)
     }
     EXPECT_LT(largest, 2e-6);
   }
+  world_->barrier(*cpu_->create_stream(StreamKind::kCompute));  // before rank 0 removes the texts
 }
 
 TEST_P(TextClassificationTest, LossesDoNotDependOnTheNumberOfRanks) {
@@ -169,23 +170,27 @@ TEST_P(TextClassificationTest, EvaluationsInBucketsAreThoseOfWholeSamples) {
 }
 
 TEST_P(TextClassificationTest, NetworksThatReadPaddingAreRefused) {
-  const auto attempt = [&](const char* network, const std::vector<std::string>& more) {
-    return [this, network, more] { run(network, "bad", texts(more)); };
+  const auto expect_error = [&](const std::string& network, const std::string& problem,
+                                const std::vector<std::string>& more = {}) {
+    expect_agreed_error([&] { run(network, "bad", texts(more)); }, ExitCode::kBadConfig, problem);
   };
-  const std::string layers = R"(model={ network {
-      layer { name: "e" embedding { units: 12 vocab_size: 24 } }
-      layer { name: "r" lstm { hidden: 10 bidirectional: true } }
-      layer { token_pool { mode: MEAN padding_token: 0 } } layer { dense {} }
-      layer { softmax_cross_entropy {} } } })";
-  expect_agreed_error(attempt(kLstm, {layers}), ExitCode::kBadConfig,
-                      "data.length_buckets: layer 'r' (lstm) reads padding");
-  expect_agreed_error(
-      attempt(kLstm, {"model={ network { layer { embedding { units: 2 vocab_size: 24 } } layer { "
-                      "name: \"f\" flatten {} } layer { dense {} } layer { softmax_cross_entropy "
-                      "{} } } }"}),
-      ExitCode::kBadConfig, "data.length_buckets: layer 'f' (flatten) reads padding");
-  expect_agreed_error(attempt(kBert, {"model.zoo.padding_token=5"}), ExitCode::kBadConfig,
-                      "has attention.padding_token: 5, but texts are padded with 0");
+  const auto with_layer = [](const std::string& layer) {
+    return "model { network { layer { embedding { units: 12 vocab_size: 24 } } layer { name: 'x' " +
+           layer +
+           " } layer { dense {} } layer { softmax_cross_entropy {} } } }"
+           "optimizer { sgd {} } schedule { learning_rate: 0.1 }";
+  };
+  expect_error(with_layer("lstm { hidden: 3 bidirectional: true } } layer { token_pool {}"),
+               "data.length_buckets: layer 'x' (lstm) reads padding");
+  expect_error(
+      with_layer("token_pool { mode: MEAN }"),
+      "data.length_buckets: layer 'x' (token_pool) reads padding, the amount of which would "
+      "depend on the batch; set padding_token: 0 if it can skip it");
+  expect_error(with_layer("flatten {}"), "data.length_buckets: layer 'x' (flatten) reads padding");
+  expect_error(kBert, "has attention.padding_token: 5, but texts are padded with 0",
+               {"model.zoo.padding_token=5"});
+  EXPECT_THROW(config(kBert, "bad", texts({"parallel.shard=GRADIENTS"})), ConfigError);
+  EXPECT_THROW(config(kBert, "bad", texts({"parallel.stages=2"})), ConfigError);
 }
 
 TRIREME_ON_ALL_DEVICES(TextClassificationTest);
