@@ -74,6 +74,9 @@ class Dataset {
   // Returns the properties of the encoded image if the sample is stored as one, otherwise nullopt.
   // Throws as read() does.
   virtual std::optional<ImageInfo> stored_image(int64_t /*index*/) const { return {}; }
+  // Returns whether the text of the sample follows that of the sample id.index - 1, as the windows of
+  // a token file follow each other.
+  virtual bool continues(SampleId /*id*/) const { return false; }
   // Returns true if read() only copies or computes, so that it neither blocks nor fails.
   virtual bool in_memory() const { return false; }
   // Returns the records that were skipped when the dataset was opened, see data.on_bad_record.
@@ -112,6 +115,7 @@ class WrappedDataset : public Dataset {
   std::optional<ImageInfo> stored_image(int64_t index) const override {
     return inner_->stored_image(index);
   }
+  bool continues(SampleId id) const override { return inner_->continues(id); }
   bool in_memory() const override { return inner_->in_memory(); }
   BadRecords bad_records() const override { return inner_->bad_records(); }
   std::vector<std::string> class_names() const override { return inner_->class_names(); }

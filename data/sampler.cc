@@ -150,6 +150,11 @@ Order::Order(const OrderOptions& options, uint64_t seed, int64_t epoch, int64_t 
 
 int64_t Order::operator()(int64_t position) const {
   if (options_.balanced) return (*options_.balanced)(seed_, epoch_, position);
+  if (options_.streams > 0) {
+    const int64_t stream = position % options_.streams;
+    return stream * (size_ / options_.streams) + std::min(stream, size_ % options_.streams) +
+           position / options_.streams;
+  }
   if (options_.buckets) return options_.buckets->sample(bucket_epoch(), position);
   if (!options_.shuffle) return position;
   if (options_.block == 0) return permutation_(position);

@@ -40,6 +40,11 @@ struct OrderOptions {
   // (data.shuffle_window).
   int64_t block = 0;
   int64_t window = 0;
+  // If positive, samples are not shuffled: they are divided into this many parts of consecutive
+  // samples, which are read at the same time. The positions of a multiple of `streams` and the
+  // following `streams` - 1 are the next samples of the parts, in the order of the parts; the first
+  // parts may have one sample more than the others.
+  int64_t streams = 0;
   // If not null, samples are drawn with replacement (data.sampling).
   std::shared_ptr<const BalancedDraws> balanced = nullptr;
   // If not null, samples of similar length are together (data.length_buckets).

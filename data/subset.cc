@@ -24,6 +24,10 @@ class Subset final : public WrappedDataset {
   void read(SampleId id, std::byte* input, std::byte* target) const override {
     inner().read({of(id.index), id.epoch, id.draw}, input, target);
   }
+  bool continues(SampleId id) const override {
+    return id.index > 0 && of(id.index) == of(id.index - 1) + 1 &&
+           inner().continues({of(id.index), id.epoch, id.draw});
+  }
   std::string description() const override {
     return fmt::format("{}, of which {} ({:g})", inner().description(), size(), fraction_);
   }

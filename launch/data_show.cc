@@ -26,7 +26,7 @@ namespace trireme::cli {
 namespace {
 
 struct DataShowOptions : DataOptions {
-  std::string out = "samples.html";
+  std::string out;  // empty for samples.html
   int64_t samples = 64;
   int64_t epoch = 1;
   int columns = 0;  // 0 for as many as fit
@@ -95,6 +95,7 @@ Shown load(const DataShowOptions& options, const train::Config& config,
   // longer batch begins with the samples of a shorter one.
   loading.global_batch =
       std::min(config.run.batch().global(), options.samples + options.samples % 2);
+  if (loading.order.streams > 0) loading.global_batch = loading.order.streams;
   loading.capacity = loading.global_batch;
   loading.threads = train::inspect_machine().cores;
   loading.mix = mix.get();
@@ -233,8 +234,9 @@ void write_samples(const DataShowOptions& options, const Shown& shown,
     fmt::print("showing only the first of {} channels\n", channels);
   }
   const std::string page = sample_page(options, shown, dataset);
-  replace_durably(options.out, page);
-  fmt::print("{}: {} samples, {}\n", options.out, shown.count,
+  const std::string out = options.out.empty() ? "samples.html" : options.out;
+  replace_durably(out, page);
+  fmt::print("{}: {} samples, {}\n", out, shown.count,
              format_bytes(static_cast<double>(page.size())));
 }
 
@@ -282,7 +284,7 @@ void print_samples(const Shown& shown, const data::Dataset& dataset) {
 }
 
 int show(const DataShowOptions& options) {
-  if (std::filesystem::path(options.out).extension() != ".html") {
+  if (!options.out.empty() && std::filesystem::path(options.out).extension() != ".html") {
     throw ConfigError(options.out, "data show writes an HTML page; choose a name *.html");
   }
   const train::Config config = options.load();
@@ -295,6 +297,8 @@ int show(const DataShowOptions& options) {
   if (shown.count == 0) throw DataError(dataset->description(), "no sample could be read");
   if (shown.spec.input.shape.rank() == 3) {
     write_samples(options, shown, *dataset);
+  } else if (!options.out.empty()) {
+    throw ConfigError("--out", "only images are written to a file; omit it to print these samples");
   } else {
     print_samples(shown, *dataset);
   }

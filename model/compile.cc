@@ -309,8 +309,11 @@ void place_arguments(CompiledNetwork& network) {
       if (args[a] == kNoValue) continue;
       const Value& value = network.values[static_cast<size_t>(args[a])];
       if (value.home != Home::kPort) continue;
+      const int64_t rows = std::max<int64_t>(1, value.spec.shape[0]);
       network.port_args[static_cast<size_t>(value.index)].push_back(
-          {.place = network.table_size + a, .offset = value.offset});
+          {.place = network.table_size + a,
+           .offset = value.offset,
+           .row_bytes = value.spec.bytes() / static_cast<size_t>(rows)});
     }
     network.table_size += args.size();
     if (!operation.collective) continue;
@@ -393,6 +396,7 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
   network.forward_instructions = remove_dead(network.instructions, network.values,
                                              static_cast<size_t>(emitter->forward_instructions()));
   network.cache_bytes = emitter->cache_bytes();
+  network.carried_states = emitter->carried_states();
   adopt_specs(network, parameters);
   if (!options.stage.is_whole()) reduce_to_stage(network, options.stage, backend, parameters);
   place_parameters(network, options, parameters);

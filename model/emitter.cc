@@ -313,6 +313,22 @@ ValueId Emitter::new_cache(DType dtype, const Shape& shape) {
   return cache;
 }
 
+Emitter::State Emitter::carried_state(const std::string& name, const Shape& row) {
+  if (!options_.carry_states) return {};
+  std::vector<int64_t> extents{batch()};
+  extents.insert(extents.end(), row.begin(), row.end());
+  const TensorSpec spec{gradient_dtype(), Shape(extents), Layout::row_major()};
+  const State state{add_port(Port::kStatesBefore, spec), add_port(Port::kStatesAfter, spec)};
+  for (const ValueId value : {state.before, state.after}) {
+    values_[static_cast<size_t>(value)].offset = carried_row_bytes_;
+  }
+  const size_t row_bytes = spec.bytes() / static_cast<size_t>(batch());
+  carried_row_bytes_ += row_bytes;
+  const std::string& layer = graph_.nodes[static_cast<size_t>(current_)].name;
+  carried_states_.push_back({layer + "." + name, row, row_bytes});
+  return state;
+}
+
 ValueId Emitter::workspace() { return add_value({.spec = ops::unsized_workspace()}); }
 
 ValueId Emitter::view(ValueId value, const Shape& shape) {

@@ -63,6 +63,10 @@ std::vector<Cut> Program::cuts() const {
 
 size_t Program::cache_bytes() const { return network_->cache_bytes; }
 
+const std::vector<CarriedState>& Program::carried_states() const {
+  return network_->carried_states;
+}
+
 double Program::forward_flops() const {
   return sum_flops(*network_, 0, network_->forward_instructions, -1);
 }
@@ -117,6 +121,8 @@ std::string Program::listing() const {
                                               "output",
                                               "starts",
                                               "cache",
+                                              "states before",
+                                              "states after",
                                               "stage input",
                                               "stage output",
                                               "gradient of stage output",

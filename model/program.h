@@ -24,13 +24,16 @@ enum class Port : uint8_t {
   // With CompileOptions::part:
   kStarts,  // i32 [batch]: the position of the first token that is read of each sequence
   kCache,   // Program::cache_bytes() bytes, the same for all programs of a network and a batch
+  // With CompileOptions::carry_states, see Context::bind_states():
+  kStatesBefore,  // the states before the first row of each sequence
+  kStatesAfter,   // those after the last row
   // With CompileOptions::stage, Program::port_bytes() bytes each, in use like the activations:
   kStageInput,           // activations from the previous stage
   kStageOutput,          // activations for the next stage
   kStageOutputGradient,  // gradients from the next stage
   kStageInputGradient,   // gradients for the previous stage
 };
-inline constexpr size_t kPorts = 10;
+inline constexpr size_t kPorts = 12;
 
 struct LayerReport {
   std::string name;
@@ -73,6 +76,8 @@ class Program {
 
   size_t activation_bytes() const;
   size_t cache_bytes() const;  // of Port::kCache
+  // Returns the states of Port::kStatesBefore and kStatesAfter, in their order in memory.
+  const std::vector<CarriedState>& carried_states() const;
   // Returns the bytes that a stage exchanges with an adjacent one through the port.
   size_t port_bytes(Port port) const;
   // Returns the places where a whole network can be cut, in the order of the nodes.

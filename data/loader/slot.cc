@@ -21,6 +21,8 @@ void Slot::allocate(Device& device, int64_t capacity, const SampleSpec& spec) {
   batch.targets = targets_.data();
   samples_.resize(rows);
   batch.samples = samples_.data();
+  continues_ = std::make_unique<bool[]>(rows);
+  batch.continues = continues_.get();
 }
 
 void Slot::add(RowFault fault) {

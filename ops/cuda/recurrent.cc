@@ -26,7 +26,8 @@ StepSizes sizes_of(const Op& op, const TensorSpec& y) {
           .hidden = y.shape[2],
           .lstm = op.cell == RecurrentCell::kLstm,
           .reverse = reverse,
-          .dtype = y.dtype};
+          .dtype = y.dtype,
+          .document_end = op.document_end};
 }
 
 // Divides scratch memory into aligned parts.
@@ -88,7 +89,8 @@ Plan plan_forward_steps(const Op& op, const ContextPtr& context, std::vector<Ten
     input->encode(stream, std::array{args[Op::kX], args[Op::kWeightIh], args[Op::kBiasIh], a},
                   rest);
     begin_steps(stream, n, initial, cached, states);
-    const ForwardStep step_args{.a = static_cast<float*>(a),
+    const ForwardStep step_args{.ends = {pointer<int32_t>(args, Op::kTokens)},
+                                .a = static_cast<float*>(a),
                                 .r = static_cast<float*>(r),
                                 .bias = args[Op::kBiasHh],
                                 .y = args[Op::kY],
@@ -136,7 +138,8 @@ Plan plan(const RecurrentBackward& op, const ContextPtr& context, Specs given) {
   const size_t dcell_at = parts.add(n.samples, n.hidden, DType::kF32);
   const size_t rest_at = parts.add(std::max(gradients.scratch_bytes(), product->workspace_bytes()));
   auto work = [=, gradients = std::move(gradients)](Stream& stream, Args args, void* scratch) {
-    const BackwardStep step_args{.initial = pointer<float>(args, Op::kInitial),
+    const BackwardStep step_args{.ends = {pointer<int32_t>(args, Op::kTokens)},
+                                 .initial = pointer<float>(args, Op::kInitial),
                                  .y = args[Op::kY],
                                  .workspace = args[Op::kWorkspace],
                                  .dy = args[Op::kDy],

@@ -244,8 +244,8 @@ void add_recurrent(const std::string& name, ops::RecurrentCell cell, DType dtype
     };
     const TensorSpec x = low({kBatch, kLength, kWidth}), weight = low({rows, kWidth});
     return Runner(backend(), Forward{cell},
-                  {x, weight, weight, low({rows}), low({rows}), ops::absent(), x, ops::absent(),
-                   ops::unsized_workspace()});
+                  {x, weight, weight, low({rows}), low({rows}), ops::absent(), ops::absent(), x,
+                   ops::absent(), ops::unsized_workspace()});
   };
   add(name + "/forward", forward);
   add(name + "/backward", [=] {
@@ -253,8 +253,8 @@ void add_recurrent(const std::string& name, ops::RecurrentCell cell, DType dtype
     const TensorSpec &x = f.spec(Forward::kX), &weight = f.spec(Forward::kWeightIh);
     const TensorSpec dweight = plain(weight.shape), dbias = plain({weight.shape[0]});
     return Runner(backend(), ops::RecurrentBackward{cell},
-                  {x, weight, weight, ops::absent(), x, f.spec(Forward::kWorkspace), x, x, dweight,
-                   dweight, dbias, dbias});
+                  {x, weight, weight, ops::absent(), ops::absent(), x, f.spec(Forward::kWorkspace),
+                   x, x, dweight, dweight, dbias, dbias});
   });
 }
 

@@ -98,9 +98,11 @@ void add_layers(std::vector<Example>& all) {
 void add_recurrent(std::vector<Example>& all) {
   constexpr RecurrentCell kGru = RecurrentCell::kGru;
   const Shape x{2, 3, 4}, y{2, 3, 5}, state{2, 1, 5}, weight_ih{15, 4}, weight_hh{15, 5}, bias{15};
+  Tensor tokens = labels_of({1, 2, 0, 0, 3, 1});
+  tokens.spec.shape = {2, 3};
   Example forward{RecurrentForward{kGru},
                   {some(x), some(weight_ih), some(weight_hh), some(bias), some(bias), some(state),
-                   unwritten(y), unwritten(state), unsized()}};
+                   tokens, unwritten(y), unwritten(state), unsized()}};
   std::vector<Tensor> done = forward.tensors;
   evaluate(forward.op, done);
   Tensor& workspace = forward.tensors.back();
@@ -108,12 +110,12 @@ void add_recurrent(std::vector<Example>& all) {
   std::fill(workspace.memory.begin(), workspace.memory.end(), std::byte{0xFF});
   all.push_back(forward);
   all.push_back({RecurrentBackward{kGru},
-                 {some(x), some(weight_ih), some(weight_hh), some(state), some(y), done.back(),
-                  some(y), unwritten(x), unwritten(weight_ih), unwritten(weight_hh),
+                 {some(x), some(weight_ih), some(weight_hh), some(state), tokens, some(y),
+                  done.back(), some(y), unwritten(x), unwritten(weight_ih), unwritten(weight_hh),
                   unwritten(bias), unwritten(bias)}});
   all.push_back({CachedRecurrent{kGru},
                  {some(x), some(weight_ih), some(weight_hh), some(bias), some(bias),
-                  labels_of({0, 3}), some({2, 5, 1, 5}), unwritten(y)}});
+                  labels_of({0, 3}), tokens, some({2, 5, 1, 5}), unwritten(y)}});
 }
 
 void add_batch_norms(std::vector<Example>& all) {

@@ -7,6 +7,7 @@
 #include <cstdio>
 
 #include "comm/ledger.h"
+#include "model/graph.h"
 #include "trainer/config/grid.h"
 
 namespace trireme::train {
@@ -20,6 +21,39 @@ constexpr auto kReportPeriod = std::chrono::seconds(2);
 std::function<void(std::string_view)> waiting_progress(comm::Ledger& ledger) {
   return
       [&ledger](std::string_view text) { ledger.set_detail(fmt::format("waiting for {}", text)); };
+}
+
+// Throws ConfigError if the run cannot carry states from sample to sample.
+void require_streams(const Config& config) {
+  const DataConfig& data = config.run.data();
+  const auto refuse = [&](const char* field, const std::string& why) {
+    throw ConfigError(config.where(field), why +
+                                               " with stateful layers, which read consecutive "
+                                               "samples");
+  };
+  if (!data.has_text() && !data.has_tokens()) {
+    throw ConfigError(config.where("model"),
+                      "stateful layers carry their state from sample to sample, which requires "
+                      "data.text or data.tokens");
+  }
+  if (data.has_shuffle() && data.shuffle()) refuse("data.shuffle", "samples cannot be shuffled");
+  if (data.sampling() != DataConfig::EACH_ONCE) refuse("data.sampling", "cannot be set");
+  if (data.has_shuffle_window()) refuse("data.shuffle_window", "cannot be set");
+  if (data.on_bad_record() == DataConfig::SKIP) {
+    refuse("data.on_bad_record", "records cannot be skipped");
+  }
+  if (config.run.parallel().stages() > 1) {
+    throw ConfigError(config.where("parallel.stages"),
+                      "stateful layers cannot be trained in pipeline stages");
+  }
+}
+
+data::OrderOptions stream_order(const Config& config) {
+  require_streams(config);
+  data::OrderOptions order;
+  order.shuffle = false;
+  order.streams = config.run.batch().global();
+  return order;
 }
 
 }  // namespace
@@ -49,6 +83,7 @@ data::LoaderOptions loader_options(const Config& config, comm::Communicator& com
 }
 
 data::OrderOptions training_order(const Config& config, const data::Dataset& training) {
+  if (model::is_stateful(config.run.model())) return stream_order(config);
   try {
     return data::order_options(config.run.data(), training);
   } catch (const ConfigError& error) {

@@ -141,6 +141,16 @@ void StateArrays::add_shard(const model::Parameters& parameters, const std::stri
   optimizer_.push_back(std::move(array));
 }
 
+void StateArrays::add_carried(std::vector<Tensor> tensors, void* data, int64_t elements) {
+  Array array{.data = data,
+              .elements = elements,
+              .tensors = std::move(tensors),
+              .prefix = kCarriedPrefix + std::string("."),
+              .sharded = true};
+  for (Tensor& tensor : array.tensors) tensor.name = array.prefix + tensor.name;
+  optimizer_.push_back(std::move(array));
+}
+
 std::vector<StateArrays::Array*> StateArrays::all_arrays() {
   std::vector<Array*> arrays{&model_[0], &model_[1]};
   for (Array& array : optimizer_) arrays.push_back(&array);

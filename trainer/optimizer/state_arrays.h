@@ -22,6 +22,8 @@ namespace trireme::train {
 // Averages of the parameters (optimizer.ema) are saved as optimizer state with this prefix:
 // "average.fc.weight".
 inline constexpr const char* kAveragePrefix = "average";
+// States that recurrent layers carry to the next batch are, too: "carried.rnn.l0".
+inline constexpr const char* kCarriedPrefix = "carried";
 
 class StateArrays {
  public:
@@ -45,7 +47,7 @@ class StateArrays {
     int64_t elements = 0;
     std::vector<Tensor> tensors = {};
     std::string prefix = {};  // of the tensors' names, in front of those of the parameters
-    bool sharded = false;     // replicas have different elements (ZeRO)
+    bool sharded = false;     // replicas have different elements (ZeRO, rows of the batch)
     // Returns whether ranks have different parts of the tensors.
     bool is_distributed() const { return !tensors.empty() && !tensors.front().parts.empty(); }
   };
@@ -60,6 +62,8 @@ class StateArrays {
   // Adds an array of which this rank has a shard, with slot_elements() elements.
   void add_shard(const model::Parameters& parameters, const std::string& name, void* data,
                  Shard shard);
+  // Adds states that recurrent layers carry to the next batch, which lie in `data`.
+  void add_carried(std::vector<Tensor> tensors, void* data, int64_t elements);
   // Exchanges which rank has what, if ranks have different shards or pipeline stages. `world`
   // connects all ranks over host memory, `communicator` over device memory. `communicator` and
   // `stream` must outlive this object and its copies. Call it after all arrays have been added. All

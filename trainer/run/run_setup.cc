@@ -141,7 +141,7 @@ void RunSetup::create_loader() {
     const Step& step = *parts_.step;
     parts_.evaluator = std::make_unique<Evaluator>(
         parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
-        step.evaluation_arrays(), step.activations(), step.plan().micro, evaluation, step.stage(),
+        step.evaluation_arrays(), step.activations(), step.plan(), evaluation, step.stage(),
         parts_.shorter);
   });
 }

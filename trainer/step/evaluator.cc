@@ -15,6 +15,8 @@
 #include "core/file.h"
 #include "data/loader.h"
 #include "ops/step_state.h"
+#include "trainer/step/arrays.h"
+#include "trainer/step/carried_states.h"
 #include "trainer/step/skipped_samples.h"
 
 namespace trireme::train {
@@ -71,15 +73,16 @@ class Scores {
 struct Evaluator::State {
   State(const model::Graph& graph, ops::Backend& its_backend, comm::Communicator& its_communicator,
         const data::Dataset& its_dataset, model::Parameters its_parameters,
-        model::ModelArrays arrays, std::span<std::byte> shared_activations, int64_t its_rows,
-        const data::LoaderOptions& its_loading, PipelineStage its_stage,
+        model::ModelArrays arrays, std::span<std::byte> shared_activations,
+        const BatchPlan& its_plan, const data::LoaderOptions& its_loading, PipelineStage its_stage,
         std::span<const model::Graph> shorter)
       : backend(its_backend),
         device(its_backend.device()),
         communicator(its_communicator),
         dataset(its_dataset),
         parameters(std::move(its_parameters)),
-        rows(its_rows),
+        plan(its_plan),
+        rows(plan.micro),
         loading(its_loading),
         stage(std::move(its_stage)),
         stream(device.create_stream(StreamKind::kCompute)) {
@@ -89,6 +92,7 @@ struct Evaluator::State {
     options.batch = rows;
     options.training = false;
     options.stage = stage.stage;
+    options.carry_states = true;
     options.output =
         stage.grid.is_last_stage() && Scores(dataset.spec(), outputs, /*with_details=*/true).any();
     compile(graph, options);
@@ -116,6 +120,12 @@ struct Evaluator::State {
     }
     loading.global_batch = rows * communicator.size() / stage.grid.stages;
     loading.capacity = rows;
+    if (plan.has_streams) {
+      loading.order.streams = loading.global_batch = plan.global;
+      loading.capacity = plan.capacity;
+    }
+    carried = std::make_unique<CarriedStates>(*variants.front().program, device, loading.capacity);
+    states_before = device.allocate(carried->current().bytes());
     if (device.kind() == DeviceKind::kCpu) return;
     inputs = device.allocate(static_cast<size_t>(rows) * graph.input.input.bytes());
     targets = device.allocate(static_cast<size_t>(rows) * graph.input.target.bytes());
@@ -143,25 +153,38 @@ struct Evaluator::State {
   }
 
   void add(const data::Batch& batch, std::array<double, ops::kMetricCount>& sums) {
-    ops::StepState state;
-    state.first_sample = batch.first_row;
-    state.valid_rows = static_cast<int32_t>(batch.rows);
-    device.copy(step_state.data(), &state, sizeof state, *stream);
+    carried->begin(batch, *stream);
+    copy_array(device, states_before, carried->current(), *stream);
     device.fill_zero(metrics.data(), sizeof host_metrics, *stream);
-    Variant& variant = variant_for(batch.length);
-    // The CPU reads the batch in place.
-    if (inputs.data()) {
-      device.copy(inputs.data(), batch.inputs, static_cast<size_t>(rows) * variant.input.bytes(),
-                  *stream);
-      device.copy(targets.data(), batch.targets, targets.bytes(), *stream);
+    for (int64_t first = 0; first == 0 || first < batch.rows; first += rows) {
+      compute(batch, first);
     }
-    variant.context->bind_batch(inputs.data() ? inputs.data() : batch.inputs,
-                                targets.data() ? targets.data() : batch.targets,
-                                step_state.as<ops::StepState>());
-    forward(*variant.context);
     device.copy(host_metrics.data(), metrics.data(), sizeof host_metrics, *stream);
     stream->synchronize();
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(host_metrics[i]);
+  }
+
+  // Computes the rows from `first` on. There is one such pass unless the plan has streams.
+  void compute(const data::Batch& batch, int64_t first) {
+    ops::StepState state;
+    state.first_sample = batch.first_row + first;
+    state.valid_rows = static_cast<int32_t>(std::min(batch.rows - first, rows));
+    device.copy(step_state.data(), &state, sizeof state, *stream);
+    Variant& variant = variant_for(batch.length);
+    const size_t input_bytes = variant.input.bytes();
+    const size_t target_bytes = dataset.spec().target.bytes();
+    const std::byte* input = batch.inputs + static_cast<size_t>(first) * input_bytes;
+    const std::byte* target = batch.targets + static_cast<size_t>(first) * target_bytes;
+    // The CPU reads the batch in place.
+    if (inputs.data()) {
+      device.copy(inputs.data(), input, static_cast<size_t>(rows) * input_bytes, *stream);
+      device.copy(targets.data(), target, targets.bytes(), *stream);
+      input = inputs.data();
+      target = targets.data();
+    }
+    variant.context->bind_batch(input, target, step_state.as<ops::StepState>());
+    carried->bind(*variant.context, states_before, first);
+    forward(*variant.context);
   }
 
   // Receives nothing ahead, so that an evaluation may be stopped after any batch.
@@ -172,6 +195,7 @@ struct Evaluator::State {
     exchange->before_forward(0);
     context.forward(*stream);
     exchange->after_forward(0);
+    exchange->end();
   }
 
   // Returns the outputs, [batch.rows, outputs], of the batch that was added last.
@@ -253,13 +277,16 @@ struct Evaluator::State {
   comm::Communicator& communicator;
   const data::Dataset& dataset;
   model::Parameters parameters;
-  int64_t rows;
+  const BatchPlan plan;
+  const int64_t rows;  // of a pass
   data::LoaderOptions loading;
   PipelineStage stage;
   std::unique_ptr<Stream> stream;
   std::vector<Variant> variants;  // the first is for whole samples
   Buffer activations;
   std::optional<StageExchange> exchange;
+  std::unique_ptr<CarriedStates> carried;
+  Buffer states_before;
   int64_t outputs = 0;  // per sample
   Buffer output;
   std::vector<float> host_output;
@@ -272,11 +299,11 @@ struct Evaluator::State {
 Evaluator::Evaluator(const model::Graph& graph, ops::Backend& backend,
                      comm::Communicator& communicator, const data::Dataset& dataset,
                      model::Parameters parameters, const model::ModelArrays& arrays,
-                     std::span<std::byte> activations, int64_t rows,
+                     std::span<std::byte> activations, const BatchPlan& plan,
                      const data::LoaderOptions& loading, const PipelineStage& stage,
                      std::span<const model::Graph> shorter)
     : state_(std::make_unique<State>(graph, backend, communicator, dataset, std::move(parameters),
-                                     arrays, activations, rows, loading, stage, shorter)) {}
+                                     arrays, activations, plan, loading, stage, shorter)) {}
 Evaluator::~Evaluator() = default;
 
 Evaluation Evaluator::run(const std::function<bool()>& stop_requested, bool with_details) {

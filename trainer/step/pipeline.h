@@ -13,11 +13,16 @@
 
 namespace trireme::train {
 
+// Returns the communicator of all ranks over the memory of their devices. All ranks must call it
+// together. Throws AgreedError if there are pipeline stages on GPUs that NCCL cannot connect.
+std::unique_ptr<comm::Communicator> connect_devices(const Config& config, comm::Communicator& world,
+                                                    Device& device);
+
 struct Pipeline {
   // `world` connects all ranks over host memory, `communicator` over device memory. All arguments must
-  // outlive the pipeline. All ranks must call it together. Throws AgreedError on a GPU.
-  Pipeline(const Config& config, comm::Communicator& world, comm::Communicator& communicator,
-           const Grid& grid, Device& device);
+  // outlive the pipeline. All ranks must call it together.
+  Pipeline(comm::Communicator& world, comm::Communicator& communicator, const Grid& grid,
+           Device& device);
 
   // Creates the exchange, and the groups of stages that share parameters. To be called once, by all
   // ranks together.

@@ -12,6 +12,7 @@
 #include "trainer/config/grid.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/optimizer/shard.h"
+#include "trainer/step/carried_states.h"
 #include "trainer/step/pipeline_schedule.h"
 #include "trainer/step/stage_links.h"
 
@@ -127,7 +128,7 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
   const Grid grid = grid_of(config.run, rank, ranks);
   const int64_t in_flight = micro_batches_in_flight(grid.stage, grid.stages, batch.passes);
   RankMemory memory{.parts = {}, .network = network_size(config, graph, batch)};
-  // Each step in flight has a copy of the running statistics from before it.
+  // Each step in flight has a copy of the running statistics and carried states from before it.
   const auto copies = static_cast<size_t>(1 + steps_in_flight(kind));
   const size_t low = parameters.low_precision() ? size_of(parameters.dtype) : 0;
   const size_t arrays = optimizer_state_names(config.run.optimizer()).size();
@@ -147,6 +148,7 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
       {"activations and workspaces",
        static_cast<size_t>(in_flight) * device_aligned(program.activation_bytes()),
        Cause::kActivations},
+      {"carried states", copies * CarriedStates::bytes_of(program, batch.capacity)},
       {"exchanged with other stages", StageExchange::bytes_of(program, in_flight),
        Cause::kActivations},
       batches_part(graph, batch, batches)};

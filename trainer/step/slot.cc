@@ -14,9 +14,10 @@ ops::StepState* states(const Buffer& header) {
 }  // namespace
 
 StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleSize sample,
-                   size_t running_stat_bytes, bool contiguous)
+                   size_t running_stat_bytes, size_t carried_bytes, bool contiguous)
     : index(its_index),
       running_stats_before(device.allocate(running_stat_bytes)),
+      states_before(device.allocate(carried_bytes)),
       loaded(device.create_event()),
       done(device.create_event()),
       timer(device, plan.passes, contiguous),
@@ -89,13 +90,14 @@ size_t StepSlot::stride(size_t sample_bytes) const {
 
 void StepSlot::add_program(const model::Program& added, size_t input_bytes,
                            const model::ModelArrays& arrays, std::span<std::byte> activations,
-                           int64_t in_flight) {
+                           int64_t in_flight, const CarriedStates& carried) {
   const size_t block = activations.size() / static_cast<size_t>(in_flight);
   Variant& variant = variants_.emplace_back();
   variant.input_bytes = input_bytes;
   for (int64_t i = 0; i < plan_.passes; ++i) {
-    variant.passes.emplace_back(added, arrays,
-                                activations.data() + static_cast<size_t>(i % in_flight) * block);
+    model::Context& context = variant.passes.emplace_back(
+        added, arrays, activations.data() + static_cast<size_t>(i % in_flight) * block);
+    carried.bind(context, states_before, i * plan_.micro);
   }
 }
 

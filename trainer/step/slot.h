@@ -14,6 +14,7 @@
 #include "ops/loss_scale.h"
 #include "ops/step_state.h"
 #include "trainer/step/batch_plan.h"
+#include "trainer/step/carried_states.h"
 #include "trainer/step/step_timer.h"
 
 namespace trireme::train {
@@ -38,10 +39,10 @@ struct StepSlot {
     ops::LossScale scale_before, scale_after;
   };
 
-  // `running_stat_bytes` is the size of all running statistics. For `contiguous`, see StepTimer. The
-  // device must outlive the slot.
+  // `running_stat_bytes` and `carried_bytes` are the sizes of all running statistics and carried
+  // states. For `contiguous`, see StepTimer. The device must outlive the slot.
   StepSlot(int index, Device& device, const BatchPlan& plan, SampleSize sample,
-           size_t running_stat_bytes, bool contiguous);
+           size_t running_stat_bytes, size_t carried_bytes, bool contiguous);
   ~StepSlot();
 
   // Fills the header and step states of the step in flight (see `step` and `passes`) in host
@@ -64,7 +65,7 @@ struct StepSlot {
   // micro-batches in flight. All arguments must outlive the slot.
   void add_program(const model::Program& program, size_t input_bytes,
                    const model::ModelArrays& arrays, std::span<std::byte> activations,
-                   int64_t in_flight);
+                   int64_t in_flight, const CarriedStates& carried);
   // The program of the step in flight.
   Variant& variant() { return variants_[program]; }
   const Variant& variant() const { return variants_[program]; }
@@ -83,6 +84,7 @@ struct StepSlot {
 
   const int index;
   const Buffer running_stats_before;    // copy of the running statistics before the step
+  const Buffer states_before;           // copy of the carried states before the step
   const std::unique_ptr<Event> loaded;  // the header and a staged batch are on the device
   const std::unique_ptr<Event> done;
   StepTimer timer;

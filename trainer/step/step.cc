@@ -9,13 +9,12 @@
 #include <vector>
 
 #include "comm/control.h"
-#include "comm/device_communicator.h"
 #include "core/alignment.h"
 #include "core/fault_point.h"
 #include "core/profile_range.h"
 #include "core/random.h"
-#include "trainer/config/device.h"
 #include "trainer/step/arrays.h"
+#include "trainer/step/carried_states.h"
 #include "trainer/step/gradient_sync.h"
 #include "trainer/step/pipeline.h"
 #include "trainer/step/pipeline_schedule.h"
@@ -35,10 +34,10 @@ struct Step::State {
         device(its_backend.device()),
         seed(config.run.seed()),
         eager(config.run.train().eager()) {
-    communicator = comm::create_device_communicator(world, device, transport_of(config));
+    communicator = connect_devices(config, world, device);
     stage.grid = grid_of(config.run, world.rank(), world.size());
     if (grid().has_pipeline()) {
-      pipeline = std::make_unique<Pipeline>(config, world, *communicator, grid(), device);
+      pipeline = std::make_unique<Pipeline>(world, *communicator, grid(), device);
       stage.links = &pipeline->links;
     }
     bucket_communicator = replicas().split(0, replicas().rank());
@@ -68,10 +67,10 @@ struct Step::State {
     for (const auto& slot : slots) {
       const Buffer& activations = arrays->activations();
       const std::span memory(activations.data(), activations.bytes());
-      slot->add_program(*program, graph.input.input.bytes(), model, memory, in_flight);
+      slot->add_program(*program, graph.input.input.bytes(), model, memory, in_flight, *carried);
       for (const ShorterProgram& other : shorter) {
         slot->add_program(*other.program, static_cast<size_t>(other.length) * sizeof(int32_t),
-                          model, memory, in_flight);
+                          model, memory, in_flight, *carried);
       }
     }
     const comm::Group& group = communicator->placement().group;
@@ -94,12 +93,16 @@ struct Step::State {
     if (void* averages = arrays->averages().data()) {
       state->add_optimizer_array(parameters, kAveragePrefix, averages);
     }
-    if (pipeline || !shard.is_whole()) {
+    const bool has_rows = has_carried() && world.size() > 1;
+    carried->add_to(*state, plan.global,
+                    data::share_of(plan.global, grid().replica, grid().replicas), has_rows);
+    if (pipeline || !shard.is_whole() || has_rows) {
       state->distribute(parameters, world, *communicator, *stream);
     }
   }
 
   const Grid& grid() const { return stage.grid; }
+  bool has_carried() const { return carried->current().bytes() > 0; }
 
   // Returns the ranks that compute the same layers for other samples.
   comm::Communicator& replicas() const { return pipeline ? *pipeline->replicas : *communicator; }
@@ -174,9 +177,11 @@ struct Step::State {
     const SampleSize sample{graph.input.input.bytes(), graph.input.target.bytes(),
                             graph.input.labels_per_sample()};
     input_bytes = static_cast<size_t>(plan.capacity) * sample.input;
+    carried = std::make_unique<CarriedStates>(*program, device, plan.capacity);
     for (int i = 0; i < steps; ++i) {
       slots.push_back(std::make_unique<StepSlot>(i, device, plan, sample,
-                                                 parameters.running_stat_bytes(), !pipeline));
+                                                 parameters.running_stat_bytes(),
+                                                 carried->current().bytes(), !pipeline));
     }
   }
 
@@ -190,6 +195,7 @@ struct Step::State {
     slot.fill_header(batch, seed, learning_rate, stop_requested);
     fault_point("inputs", step, {batch.inputs, input_bytes});
     load(slot, batch);
+    carried->begin(batch, *stream);
     launch(slot);
     fault_point(
         "parameters", step,
@@ -242,6 +248,7 @@ struct Step::State {
     slot.timer.record(StepTimer::kStart, *stream);
     clear_gradients(slot);
     copy_array(device, slot.running_stats_before, arrays->running_stats(), *stream);
+    copy_array(device, slot.states_before, carried->current(), *stream);
     if (!shard.is_whole()) sync->gather(read_arrays);
     if (pipeline) pipeline->exchange->begin(slot.passes);
     for (const PipelineAction& action :
@@ -253,7 +260,10 @@ struct Step::State {
     enter(comm::Phase::kCommunication, slot);
     if (pipeline) pipeline->sum_shared_gradients(model.gradients, *stream);
     sync->finish();
-    if (pipeline) pipeline->sum_metrics(model.gradients, *stream);
+    if (pipeline) {
+      pipeline->exchange->end();
+      pipeline->sum_metrics(model.gradients, *stream);
+    }
     slot.timer.record(StepTimer::kSumsEnd, *stream);
     encode_update(slot);
     slot.timer.record(StepTimer::kUpdateEnds, *stream);
@@ -339,6 +349,7 @@ struct Step::State {
     result.not_finite = skipped && (results.scale_before.scale <= 1 ||
                                     !std::isfinite(results.metrics[ops::kMetricLoss]));
     if (skipped) restore_running_stats(slot);
+    if (result.not_finite) restore_carried(slot);
     if (slot.profiled) result.timeline = timeline_of(slot);
     return result;
   }
@@ -347,7 +358,8 @@ struct Step::State {
     if (!slot.staged()) return slot.done->synchronize();
     comm::Ledger& ledger = communicator->ledger();
     ledger.enter(comm::Phase::kForward, slot.step);
-    ledger.set_detail("forward, backward, sums and update are queued on the GPU");
+    ledger.set_detail(pipeline ? "passes, transfers, sums and update are queued on the GPU"
+                               : "forward, backward, sums and update are queued on the GPU");
     gpu_steps->begin({"step on the GPU"});
     slot.done->synchronize();
     gpu_steps->end();
@@ -361,6 +373,16 @@ struct Step::State {
       copy_array(device, slot->running_stats_before, skipped.running_stats_before, *stream);
     }
     copy_array(device, arrays->running_stats(), skipped.running_stats_before, *stream);
+  }
+
+  // Restores the carried states before a step in which numbers were not finite, and those with which
+  // the other slots' steps began.
+  void restore_carried(const StepSlot& failed) const {
+    for (const auto& slot : slots) {
+      if (slot.get() == &failed) continue;
+      copy_array(device, slot->states_before, failed.states_before, *stream);
+    }
+    copy_array(device, carried->current(), failed.states_before, *stream);
   }
 
   std::shared_ptr<const StepTimeline> timeline_of(const StepSlot& slot) const {
@@ -416,7 +438,9 @@ struct Step::State {
         if (pipeline) pipeline->exchange->after_backward(pass);
       }
     }
+    if (pipeline) pipeline->exchange->end();
     copy_array(device, arrays->running_stats(), slot.running_stats_before, *stream);
+    copy_array(device, carried->current(), slot.states_before, *stream);
     stream->synchronize();
     return found;
   }
@@ -451,6 +475,7 @@ struct Step::State {
   std::unique_ptr<Pipeline> pipeline;  // null if there is one stage
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<StepArrays> arrays;
+  std::unique_ptr<CarriedStates> carried;
   std::unique_ptr<GradientSync> sync;
   model::ModelArrays model;
   std::unique_ptr<StateArrays> state;
@@ -475,6 +500,7 @@ Step::~Step() = default;
 void Step::initialize() {
   State& s = *state_;
   s.optimizer->reset_state(*s.stream);
+  s.carried->reset(*s.stream);
   s.arrays->initialize(s.seed, *s.stream);
 }
 
@@ -518,10 +544,11 @@ StepMemory Step::memory_bytes() const {
   memory.parameters = s.arrays->parameter_bytes();
   memory.gradients = s.sync->gradients().bytes() + s.program->bucket_bytes();
   memory.optimizer = s.optimizer->state_bytes();
-  memory.activations = s.arrays->activations().bytes();
+  memory.activations = s.arrays->activations().bytes() + s.carried->current().bytes();
   if (s.pipeline) memory.activations += s.pipeline->exchange->bytes();
   for (const auto& slot : s.slots) {
     memory.parameters += slot->running_stats_before.bytes();
+    memory.activations += slot->states_before.bytes();
     memory.batches += slot->batch_bytes();
   }
   return memory;

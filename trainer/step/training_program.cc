@@ -24,6 +24,7 @@ model::CompileOptions training_options(const Config& config, const BatchPlan& ba
   options.accumulate = accumulates(config, batch, shard);
   options.transient_gradients = shard.has_gradients;
   options.dtype = compute_dtype(config);
+  options.carry_states = true;
   options.bucket_ends = [sizes](std::span<const int64_t> ends) {
     std::vector<int64_t> chosen;
     for (const comm::Bucket& bucket : comm::cut_buckets(ends, DType::kF32, sizes)) {
