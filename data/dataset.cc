@@ -105,7 +105,7 @@ std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part f
     case DataConfig::kText:
       return open_text(config, part, options.seed);
     case DataConfig::kLabeledText:
-      return open_labeled_text(config, files);
+      return open_labeled_text(config, part, files, options.seed);
     case DataConfig::kImageFolder:
       return make_image_dataset(open_image_folder(config, files, options), config, part, options);
     case DataConfig::kWebdataset: {

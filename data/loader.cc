@@ -262,6 +262,7 @@ struct Loader::State {
       return;
     }
     slot.remove_faulty_rows();
+    slot.shorten_rows();
   }
 
   void skip(const RowFault& fault) {

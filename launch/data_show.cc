@@ -40,10 +40,15 @@ struct Shown {
   std::vector<int64_t> numbers;  // in the dataset
   std::vector<std::byte> inputs;
   std::vector<std::byte> targets;
+  int32_t padding = 0;  // the token that shortened samples are padded with
 
   void add(const data::Batch& batch, int64_t rows) {
     const size_t n = rows;
-    inputs.insert(inputs.end(), batch.inputs, batch.inputs + n * spec.input.bytes());
+    if (batch.length > 0) {
+      add_shortened(batch, rows);
+    } else {
+      inputs.insert(inputs.end(), batch.inputs, batch.inputs + n * spec.input.bytes());
+    }
     targets.insert(targets.end(), batch.targets, batch.targets + n * spec.target.bytes());
     numbers.insert(numbers.end(), batch.samples, batch.samples + n);
     count += rows;
@@ -58,6 +63,15 @@ struct Shown {
   }
 
  private:
+  void add_shortened(const data::Batch& batch, int64_t rows) {
+    const auto* tokens = reinterpret_cast<const int32_t*>(batch.inputs);
+    std::vector<int32_t> sample(static_cast<size_t>(spec.input.shape[0]), padding);
+    for (int64_t row = 0; row < rows; ++row) {
+      std::copy_n(tokens + row * batch.length, batch.length, sample.begin());
+      const auto bytes = std::as_bytes(std::span(sample));
+      inputs.insert(inputs.end(), bytes.begin(), bytes.end());
+    }
+  }
   template <class T>
   static std::span<const T> of(const std::vector<std::byte>& all, const TensorSpec& spec,
                                int64_t row) {
@@ -92,6 +106,9 @@ Shown load(const DataShowOptions& options, const train::Config& config,
   loader.start(epoch, 0);
   Shown shown;
   shown.spec = dataset.spec();
+  if (const auto tokenizer = dataset.tokenizer()) {
+    shown.padding = std::max(0, tokenizer->special().pad);
+  }
   for (bool more = true; more;) {
     const data::Batch& batch = loader.next();
     shown.add(batch, std::min(batch.rows, options.samples - shown.count));
@@ -234,13 +251,26 @@ std::string text_of_tokens(std::span<const int32_t> tokens, const std::vector<st
   return text;
 }
 
+// Returns the tokens of a sample before its padding, and at least one.
+std::span<const int32_t> without_padding(const Shown& shown, int64_t row) {
+  std::span<const int32_t> tokens = shown.input<int32_t>(row);
+  while (tokens.size() > 1 && tokens.back() == shown.padding) {
+    tokens = tokens.first(tokens.size() - 1);
+  }
+  return tokens;
+}
+
 void print_samples(const Shown& shown, const data::Dataset& dataset) {
   const std::vector<std::string> names = dataset.class_names();
   const bool tokens = shown.spec.input.dtype == DType::kI32;
   for (int64_t row = 0; row < shown.count; ++row) {
     if (tokens) {
-      fmt::print("--- sample {} ---\n{}\n", row + 1,
-                 text_of_tokens(shown.input<int32_t>(row), names, dataset.tokenizer().get()));
+      const bool labeled = !shown.spec.has_token_labels();
+      fmt::print("--- sample {}{} ---\n{}\n", row + 1,
+                 labeled ? ": " + describe_target(shown, row, names).front() : "",
+                 labeled
+                     ? text_of_tokens(without_padding(shown, row), {}, dataset.tokenizer().get())
+                     : text_of_tokens(shown.input<int32_t>(row), names, dataset.tokenizer().get()));
       continue;
     }
     const std::string target =

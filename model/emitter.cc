@@ -55,7 +55,6 @@ std::optional<ops::SoftmaxCrossEntropy> Emitter::find_chunked_loss() const {
 }
 
 void Emitter::declare_parameters() {
-  std::vector<Shape> shapes;
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     const Node& node = graph_.nodes[n];
     for (const Signature::Parameter& declared : node.signature.parameters) {
@@ -71,6 +70,11 @@ void Emitter::declare_parameters() {
              .decays = declared.decays,
              .frozen = declared.frozen,
              .index = index});
+      } else if (const Shape& shape = parameters_.all[static_cast<size_t>(index)].spec.shape;
+                 shape != declared.shape && !declared.by_position) {
+        throw Error(
+            fmt::format("parameter {} is {} in this network and {} in another that shares it", name,
+                        declared.shape.to_string(), shape.to_string()));
       }
       nodes_[n].parameters.push_back(index);
     }

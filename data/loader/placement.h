@@ -33,6 +33,8 @@ class Placement {
   Rows unit(const Batch& batch, int index) const;
 
  private:
+  OrderOptions order_;
+  uint64_t seed_;
   int64_t size_;
   int64_t global_batch_;
   bool has_streams_;  // rows always belong to the same rank

@@ -73,4 +73,14 @@ void Slot::remove_faulty_rows() {
   used_rows_ = batch.rows;
 }
 
+void Slot::shorten_rows() {
+  if (batch.length == 0) return;
+  const auto rows = static_cast<size_t>(batch.rows);
+  const size_t bytes = static_cast<size_t>(batch.length) * sizeof(int32_t);
+  for (size_t row = 1; row < rows; ++row) {
+    std::memmove(batch.inputs + row * bytes, batch.inputs + row * input_bytes_, bytes);
+  }
+  std::memset(batch.inputs + rows * bytes, 0, rows * (input_bytes_ - bytes));
+}
+
 }  // namespace trireme::data

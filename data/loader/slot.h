@@ -46,6 +46,8 @@ class Slot {
   const std::vector<RowFault>& faults();
   // Moves the good rows together, keeping their order, and zeroes the rows after them.
   void remove_faulty_rows();
+  // Moves the first batch.length tokens of the rows together, if it is positive.
+  void shorten_rows();
 
   // The following members may only be accessed by the loader's thread or while holding its lock.
   void clear();

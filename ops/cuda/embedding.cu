@@ -134,16 +134,17 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   });
 }
 
-// dpositions [length, width]: the sums over the sequences.
+// dpositions [positions, width]: the sums over the sequences, of `length` rows each.
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxRowThreads)
     position_sums_kernel(const T* dy, int64_t rows, int64_t width, int64_t length,
-                         float* dpositions) {
+                         int64_t positions, float* dpositions) {
   const int64_t position = row_of_thread();
-  if (position >= length) return;
+  if (position >= positions) return;
+  const int64_t end = position < length ? rows : 0;
   each_pack<N>(width, [&](int64_t at) {
     Pack<float, N> sum{};
-    for (int64_t row = position; row < rows; row += length) {
+    for (int64_t row = position; row < end; row += length) {
       const Pack<float, N> values = to_float(load<N>(dy + row * width + at));
 #pragma unroll
       for (int i = 0; i < N; ++i) sum.values[i] += values.values[i];
@@ -154,11 +155,11 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 
 }  // namespace
 
-Plan plan(const EmbeddingForward&, const ContextPtr&, Specs given) {
+Plan plan(const EmbeddingForward& op, const ContextPtr&, Specs given) {
   using Op = EmbeddingForward;
   const int64_t rows = given[Op::kY].shape[0], width = given[Op::kY].shape[1];
   const int64_t vocabulary = given[Op::kTable].shape[0];
-  const int64_t length = is_absent(given[Op::kPositions]) ? 1 : given[Op::kPositions].shape[0];
+  const int64_t length = sequence_length(op.length, given[Op::kPositions], 1);
   const int64_t part = part_rows(given[Op::kStarts], rows);
   return with_pack(given[Op::kY].dtype, width, [&]<class T, int N>(T, Size<N>) -> Plan {
     const trireme::cuda::Grid grid = row_grid(rows, width / N);
@@ -172,11 +173,12 @@ Plan plan(const EmbeddingForward&, const ContextPtr&, Specs given) {
   });
 }
 
-Plan plan(const EmbeddingBackward&, const ContextPtr&, Specs given) {
+Plan plan(const EmbeddingBackward& op, const ContextPtr&, Specs given) {
   using Op = EmbeddingBackward;
   const int64_t rows = given[Op::kDy].shape[0], width = given[Op::kDy].shape[1];
   const int64_t vocabulary = given[Op::kDtable].shape[0];
-  const int64_t length = is_absent(given[Op::kDpositions]) ? 0 : given[Op::kDpositions].shape[0];
+  const int64_t length = sequence_length(op.length, given[Op::kDpositions], 0);
+  const int64_t positions = sequence_length(0, given[Op::kDpositions], 0);
   return with_pack(given[Op::kDy].dtype, width, [&]<class T, int N>(T, Size<N>) -> Plan {
     const trireme::cuda::Grid table = row_grid(vocabulary, width / N);
     // A thread has one pack of columns.
@@ -203,8 +205,8 @@ Plan plan(const EmbeddingBackward&, const ContextPtr&, Specs given) {
                             pieces, width, partials, dtable);
       if (length == 0) return;
       trireme::cuda::launch("embedding_backward", position_sums_kernel<T, N>,
-                            row_grid(length, width / N), stream, dy, rows, width, length,
-                            pointer<float>(args, Op::kDpositions));
+                            row_grid(positions, width / N), stream, dy, rows, width, length,
+                            positions, pointer<float>(args, Op::kDpositions));
     };
     return function_op(in_row_major(given), work, key_bytes + partial_bytes);
   });

@@ -192,6 +192,14 @@ class Validator {
     if (parallel.stages() > 1 && parallel.shard() == ParallelConfig::GRADIENTS) {
       fail("parallel.shard", "GRADIENTS cannot be combined with parallel.stages; use OPTIMIZER");
     }
+    if (!run_.data().has_length_buckets()) return;
+    if (parallel.stages() > 1) {
+      fail("parallel.stages", "cannot be combined with data.length_buckets");
+    }
+    if (parallel.shard() == ParallelConfig::GRADIENTS) {
+      fail("parallel.shard",
+           "GRADIENTS cannot be combined with data.length_buckets; use OPTIMIZER");
+    }
   }
 
   void early_stopping(const EarlyStoppingConfig& stopping) const {

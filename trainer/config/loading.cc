@@ -1,6 +1,7 @@
 #include "trainer/config/loading.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cstdio>
@@ -88,6 +89,19 @@ data::OrderOptions training_order(const Config& config, const data::Dataset& tra
   } catch (const ConfigError& error) {
     throw config.located(error);
   }
+}
+
+std::string padding_text(const Config& config, const data::OrderOptions& order) {
+  if (!order.buckets) return "";
+  std::vector<int64_t> ends = order.buckets->ends();
+  const int64_t longest = ends.back();
+  ends.pop_back();
+  const data::LengthBuckets::Waste waste =
+      order.buckets->waste({.seed = config.run.seed(), .epoch = 0, .shuffle = order.shuffle},
+                           config.run.batch().global());
+  return fmt::format("{}{}{} tokens, of which {:.0f}% are padding ({:.0f}% with {})",
+                     fmt::join(ends, ", "), ends.empty() ? "" : " or ", longest,
+                     100 * waste.share(), 100 * waste.share_of_whole(), longest);
 }
 
 std::unique_ptr<data::Mix> make_mix(const Config& config, const data::SampleSpec& spec) {

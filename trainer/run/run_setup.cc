@@ -69,6 +69,13 @@ void RunSetup::open_inputs() {
   parts_.mix = make_mix(config_, parts_.training->spec());
   balance_class_weights(config_, *parts_.training);
   parts_.graph = build_network(config_, parts_.training->spec());
+  parts_.shorter = build_shorter_networks(config_, parts_.graph, parts_.order, *parts_.training);
+  if (options_.profile && !parts_.shorter.empty()) {
+    throw ConfigError(
+        config_.where("data.length_buckets"),
+        "cannot be combined with --profile, which measures one program; remove it for "
+        "the profile");
+  }
   require_min_memory();
   start_.read_initial();
 }
@@ -129,7 +136,7 @@ void RunSetup::compile() {
   const int threads = loader_threads(config_, parts_.training->in_memory(),
                                      spare_cores(config_, communicator_, *parts_.device));
   parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_,
-                                       batches_in_memory(config_, threads));
+                                       batches_in_memory(config_, threads), parts_.shorter);
   parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);
 }
 
@@ -141,11 +148,13 @@ void RunSetup::create_loader() {
     };
     parts_.loader = std::make_unique<data::Loader>(
         *parts_.training, *parts_.device, training_loader_options(options_for(*parts_.training)));
+    data::LoaderOptions evaluation = options_for(*parts_.evaluation);
+    evaluation.order = data::evaluation_order(parts_.order, *parts_.evaluation);
     const Step& step = *parts_.step;
     parts_.evaluator = std::make_unique<Evaluator>(
         parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
-        step.evaluation_arrays(), step.activations(), step.plan(), options_for(*parts_.evaluation),
-        step.stage());
+        step.evaluation_arrays(), step.activations(), step.plan(), evaluation, step.stage(),
+        parts_.shorter);
   });
 }
 
@@ -224,6 +233,7 @@ RunInfo RunSetup::info() const {
   info.training_data = training.description();
   info.evaluation_data = evaluation.description();
   info.bad_records = bad_records_at_open(training, evaluation, config_.run.data().has_holdout());
+  info.padding = padding_text(config_, parts_.order);
   info.samples_per_epoch = training.size();
   info.steps_per_epoch = parts_.plan->steps_per_epoch();
   info.total_steps = parts_.plan->total_steps();

@@ -74,7 +74,8 @@ struct Evaluator::State {
   State(const model::Graph& graph, ops::Backend& its_backend, comm::Communicator& its_communicator,
         const data::Dataset& its_dataset, model::Parameters its_parameters,
         model::ModelArrays arrays, std::span<std::byte> shared_activations,
-        const BatchPlan& its_plan, const data::LoaderOptions& its_loading, PipelineStage its_stage)
+        const BatchPlan& its_plan, const data::LoaderOptions& its_loading, PipelineStage its_stage,
+        std::span<const model::Graph> shorter)
       : backend(its_backend),
         device(its_backend.device()),
         communicator(its_communicator),
@@ -94,9 +95,14 @@ struct Evaluator::State {
     options.carry_states = true;
     options.output =
         stage.grid.is_last_stage() && Scores(dataset.spec(), outputs, /*with_details=*/true).any();
-    program = model::Program::compile(graph, backend, options, parameters);
-    if (program->activation_bytes() > shared_activations.size()) {
-      activations = device.allocate(program->activation_bytes());
+    compile(graph, options);
+    for (const model::Graph& other : shorter) compile(other, options);
+    size_t activation_bytes = 0;
+    for (const Variant& variant : variants) {
+      activation_bytes = std::max(activation_bytes, variant.program->activation_bytes());
+    }
+    if (activation_bytes > shared_activations.size()) {
+      activations = device.allocate(activation_bytes);
       shared_activations = {activations.data(), activations.bytes()};
     }
     if (options.output)
@@ -104,11 +110,12 @@ struct Evaluator::State {
     metrics = device.allocate(sizeof host_metrics);
     step_state = device.allocate(sizeof(ops::StepState));
     arrays.gradients = metrics.data();
-    context.emplace(*program, arrays, shared_activations.data());
-    if (options.output) context->bind(model::Port::kOutput, output.data());
-    loading.order.shuffle = false;
+    for (Variant& variant : variants) {
+      variant.context.emplace(*variant.program, arrays, shared_activations.data());
+      if (options.output) variant.context->bind(model::Port::kOutput, output.data());
+    }
     if (stage.links) {
-      exchange.emplace(*stage.links, device, *stream, *program, /*in_flight=*/1,
+      exchange.emplace(*stage.links, device, *stream, *variants.front().program, /*in_flight=*/1,
                        /*has_backward=*/false);
     }
     loading.global_batch = rows * communicator.size() / stage.grid.stages;
@@ -117,11 +124,32 @@ struct Evaluator::State {
       loading.order.streams = loading.global_batch = plan.global;
       loading.capacity = plan.capacity;
     }
-    carried = std::make_unique<CarriedStates>(*program, device, loading.capacity);
+    carried = std::make_unique<CarriedStates>(*variants.front().program, device, loading.capacity);
     states_before = device.allocate(carried->current().bytes());
     if (device.kind() == DeviceKind::kCpu) return;
     inputs = device.allocate(static_cast<size_t>(rows) * graph.input.input.bytes());
     targets = device.allocate(static_cast<size_t>(rows) * graph.input.target.bytes());
+  }
+
+  // A program for samples of a length.
+  struct Variant {
+    TensorSpec input;
+    std::unique_ptr<const model::Program> program;
+    std::optional<model::Context> context = {};
+  };
+
+  void compile(const model::Graph& graph, const model::CompileOptions& options) {
+    variants.push_back(
+        {graph.input.input, model::Program::compile(graph, backend, options, parameters)});
+  }
+
+  // Returns the program for samples of this length, see data::Batch::length.
+  Variant& variant_for(int64_t length) {
+    if (length == 0) return variants.front();
+    const auto found = std::ranges::find_if(
+        variants, [&](const Variant& variant) { return variant.input.shape[0] == length; });
+    if (found != variants.end()) return *found;
+    throw Error(fmt::format("there is no program for samples of {} tokens", length));
   }
 
   void add(const data::Batch& batch, std::array<double, ops::kMetricCount>& sums) {
@@ -142,28 +170,30 @@ struct Evaluator::State {
     state.first_sample = batch.first_row + first;
     state.valid_rows = static_cast<int32_t>(std::min(batch.rows - first, rows));
     device.copy(step_state.data(), &state, sizeof state, *stream);
-    const data::SampleSpec& sample = dataset.spec();
-    const std::byte* input = batch.inputs + static_cast<size_t>(first) * sample.input.bytes();
-    const std::byte* target = batch.targets + static_cast<size_t>(first) * sample.target.bytes();
+    Variant& variant = variant_for(batch.length);
+    const size_t input_bytes = variant.input.bytes();
+    const size_t target_bytes = dataset.spec().target.bytes();
+    const std::byte* input = batch.inputs + static_cast<size_t>(first) * input_bytes;
+    const std::byte* target = batch.targets + static_cast<size_t>(first) * target_bytes;
     // The CPU reads the batch in place.
     if (inputs.data()) {
-      device.copy(inputs.data(), input, inputs.bytes(), *stream);
+      device.copy(inputs.data(), input, static_cast<size_t>(rows) * input_bytes, *stream);
       device.copy(targets.data(), target, targets.bytes(), *stream);
       input = inputs.data();
       target = targets.data();
     }
-    context->bind_batch(input, target, step_state.as<ops::StepState>());
-    carried->bind(*context, states_before, first);
-    forward();
+    variant.context->bind_batch(input, target, step_state.as<ops::StepState>());
+    carried->bind(*variant.context, states_before, first);
+    forward(*variant.context);
   }
 
   // Receives nothing ahead, so that an evaluation may be stopped after any batch.
-  void forward() {
-    if (!exchange) return context->forward(*stream);
+  void forward(model::Context& context) {
+    if (!exchange) return context.forward(*stream);
     exchange->begin(1);
-    exchange->bind(*context, 0);
+    exchange->bind(context, 0);
     exchange->before_forward(0);
-    context->forward(*stream);
+    context.forward(*stream);
     exchange->after_forward(0);
     exchange->end();
   }
@@ -252,9 +282,8 @@ struct Evaluator::State {
   data::LoaderOptions loading;
   PipelineStage stage;
   std::unique_ptr<Stream> stream;
-  std::unique_ptr<const model::Program> program;
+  std::vector<Variant> variants;  // the first is for whole samples
   Buffer activations;
-  std::optional<model::Context> context;
   std::optional<StageExchange> exchange;
   std::unique_ptr<CarriedStates> carried;
   Buffer states_before;
@@ -271,9 +300,10 @@ Evaluator::Evaluator(const model::Graph& graph, ops::Backend& backend,
                      comm::Communicator& communicator, const data::Dataset& dataset,
                      model::Parameters parameters, const model::ModelArrays& arrays,
                      std::span<std::byte> activations, const BatchPlan& plan,
-                     const data::LoaderOptions& loading, const PipelineStage& stage)
+                     const data::LoaderOptions& loading, const PipelineStage& stage,
+                     std::span<const model::Graph> shorter)
     : state_(std::make_unique<State>(graph, backend, communicator, dataset, std::move(parameters),
-                                     arrays, activations, plan, loading, stage)) {}
+                                     arrays, activations, plan, loading, stage, shorter)) {}
 Evaluator::~Evaluator() = default;
 
 Evaluation Evaluator::run(const std::function<bool()>& stop_requested, bool with_details) {

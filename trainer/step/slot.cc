@@ -36,6 +36,11 @@ StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleS
                              device_aligned(static_cast<size_t>(plan.micro) * sample.target));
 }
 
+// Recordings use all other members.
+StepSlot::~StepSlot() {
+  for (Variant& variant : variants_) variant.recording.reset();
+}
+
 void StepSlot::fill_header(const data::Batch& batch, uint64_t seed, float learning_rate,
                            bool stop_requested) {
   auto& metrics = host_header_.as<Header>()->metrics;
@@ -59,7 +64,7 @@ void StepSlot::fill_header(const data::Batch& batch, uint64_t seed, float learni
 void StepSlot::load(const data::Batch& batch, Stream& copies) {
   load_header(copies);
   if (staged()) {
-    copy_passes(inputs_, batch.inputs, sample_.input, copies);
+    copy_passes(inputs_, batch.inputs, variant().input_bytes, copies);
     copy_passes(targets_, batch.targets, sample_.target, copies);
   }
   read_inputs_ = staged() ? inputs_.data() : batch.inputs;
@@ -83,21 +88,23 @@ size_t StepSlot::stride(size_t sample_bytes) const {
   return staged() ? device_aligned(bytes) : bytes;
 }
 
-void StepSlot::make_contexts(const model::Program& program, const model::ModelArrays& arrays,
-                             std::span<std::byte> activations, int64_t in_flight,
-                             const CarriedStates& carried) {
+void StepSlot::add_program(const model::Program& added, size_t input_bytes,
+                           const model::ModelArrays& arrays, std::span<std::byte> activations,
+                           int64_t in_flight, const CarriedStates& carried) {
   const size_t block = activations.size() / static_cast<size_t>(in_flight);
+  Variant& variant = variants_.emplace_back();
+  variant.input_bytes = input_bytes;
   for (int64_t i = 0; i < plan_.passes; ++i) {
-    model::Context& context = contexts_.emplace_back(
-        program, arrays, activations.data() + static_cast<size_t>(i % in_flight) * block);
+    model::Context& context = variant.passes.emplace_back(
+        added, arrays, activations.data() + static_cast<size_t>(i % in_flight) * block);
     carried.bind(context, states_before, i * plan_.micro);
   }
 }
 
 model::Context& StepSlot::pass(int64_t i) {
   const auto at = static_cast<size_t>(i);
-  model::Context& context = contexts_[at];
-  context.bind_batch(read_inputs_ + at * stride(sample_.input),
+  model::Context& context = variant().passes[at];
+  context.bind_batch(read_inputs_ + at * stride(variant().input_bytes),
                      read_targets_ + at * stride(sample_.target), state(i));
   return context;
 }

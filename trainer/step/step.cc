@@ -1,5 +1,8 @@
 #include "trainer/step/step.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <utility>
@@ -26,7 +29,7 @@ namespace trireme::train {
 
 struct Step::State {
   State(const Config& its_config, const model::Graph& graph, ops::Backend& its_backend,
-        comm::Communicator& world, int loader_batches)
+        comm::Communicator& world, int loader_batches, std::span<const model::Graph> its_shorter)
       : config(its_config),
         backend(its_backend),
         device(its_backend.device()),
@@ -40,14 +43,14 @@ struct Step::State {
     }
     bucket_communicator = replicas().split(0, replicas().rank());
     shard = shard_of(config.run, world.rank(), world.size());
-    compile(graph, world, loader_batches);
+    compile(graph, its_shorter, world, loader_batches);
     require_same_properties(pipeline ? *pipeline->host_replicas : world,
                             layout_properties(parameters));
     in_flight = micro_batches_in_flight(grid().stage, grid().stages, plan.passes);
     if (pipeline) pipeline->connect(parameters, device, *stream, *program, in_flight);
     comm::together(world, [&] {
       const size_t activation_bytes =
-          static_cast<size_t>(in_flight) * device_aligned(program->activation_bytes());
+          static_cast<size_t>(in_flight) * device_aligned(max_activation_bytes());
       arrays = std::make_unique<StepArrays>(parameters, backend, activation_bytes,
                                             uses_ema(config.run.optimizer()),
                                             shard.is_whole() ? nullptr : bucket_communicator.get());
@@ -64,8 +67,12 @@ struct Step::State {
     add_state_arrays(world);
     for (const auto& slot : slots) {
       const Buffer& activations = arrays->activations();
-      slot->make_contexts(*program, model, {activations.data(), activations.bytes()}, in_flight,
-                          *carried);
+      const std::span memory(activations.data(), activations.bytes());
+      slot->add_program(*program, graph.input.input.bytes(), model, memory, in_flight, *carried);
+      for (const ShorterProgram& other : shorter) {
+        slot->add_program(*other.program, static_cast<size_t>(other.length) * sizeof(int32_t),
+                          model, memory, in_flight, *carried);
+      }
     }
     const comm::Group& group = communicator->placement().group;
     gpu_steps = std::make_unique<comm::LedgerGroup>(
@@ -102,7 +109,32 @@ struct Step::State {
   // Returns the ranks that compute the same layers for other samples.
   comm::Communicator& replicas() const { return pipeline ? *pipeline->replicas : *communicator; }
 
-  void compile(const model::Graph& graph, comm::Communicator& world, int loader_batches) {
+  // A program for samples of fewer tokens.
+  struct ShorterProgram {
+    int64_t length;
+    std::unique_ptr<const model::Program> program;
+  };
+
+  size_t max_activation_bytes() const {
+    size_t bytes = program->activation_bytes();
+    for (const ShorterProgram& other : shorter) {
+      bytes = std::max(bytes, other.program->activation_bytes());
+    }
+    return bytes;
+  }
+
+  // Returns which of the programs computes samples of this length, see StepSlot::program.
+  size_t program_for(int64_t length) const {
+    if (length == 0) return 0;
+    const auto found = std::ranges::find(shorter, length, &ShorterProgram::length);
+    if (found == shorter.end()) {
+      throw Error(fmt::format("there is no program for samples of {} tokens", length));
+    }
+    return static_cast<size_t>(found - shorter.begin()) + 1;
+  }
+
+  void compile(const model::Graph& graph, std::span<const model::Graph> shorter_graphs,
+               comm::Communicator& world, int loader_batches) {
     const int steps = steps_in_flight(device.kind());
     int64_t passes = 0;
     MemoryBudget budget;
@@ -133,6 +165,11 @@ struct Step::State {
       plan = compiled.batch;
       stage.stage = std::move(compiled.stage);
       program = std::move(compiled.program);
+      for (const model::Graph& other : shorter_graphs) {
+        shorter.push_back(
+            {other.input.input.shape[0],
+             compile_shorter(target, other, plan, program->activation_bytes(), parameters)});
+      }
       create_slots(graph, steps);
     });
   }
@@ -159,6 +196,7 @@ struct Step::State {
                                 bool stop_requested) {
     const ProfileRange range("step");
     StepSlot& slot = slot_of(launched);
+    slot.program = program_for(batch.length);
     slot.step = step;
     slot.passes = plan.passes_of(batch.global_rows, grid().replicas);
     slot.fill_header(batch, seed, learning_rate, stop_requested);
@@ -190,23 +228,25 @@ struct Step::State {
     stream->wait(*slot.loaded);
   }
 
-  // Queues the step. A slot's first step is queued eagerly, so that libraries load and choose their
-  // kernels; the second is recorded and replayed from then on. All ranks make the same choice.
+  // Queues the step. A slot's first step with a program is queued eagerly, so that libraries load and
+  // choose their kernels; the second is recorded and replayed from then on. All ranks make the same
+  // choice.
   void launch(StepSlot& slot) {
     slot.profiled = probe != nullptr;
+    StepSlot::Variant& variant = slot.variant();
     const bool use_recording =
-        slot.staged() && !eager && !slot.profiled && slot.passes == plan.passes && slot.runs > 0;
-    if (use_recording && !slot.recording) {
-      slot.recording = device.record(*stream, [&] { encode(slot); });
+        slot.staged() && !eager && !slot.profiled && slot.passes == plan.passes && variant.runs > 0;
+    if (use_recording && !variant.recording) {
+      variant.recording = device.record(*stream, [&] { encode(slot); });
     }
-    if (use_recording && slot.recording) {
-      slot.recording->replay(*stream);
+    if (use_recording && variant.recording) {
+      variant.recording->replay(*stream);
     } else {
       if (slot.profiled) probe->step_begins(slot.index, *stream);
       encode(slot);
     }
     stream->record(*slot.done);
-    ++slot.runs;
+    ++variant.runs;
   }
 
   // Queues or records the step: the calls are the same.
@@ -440,6 +480,7 @@ struct Step::State {
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Stream> copies;
   std::unique_ptr<const model::Program> program;
+  std::vector<ShorterProgram> shorter;
   std::unique_ptr<Pipeline> pipeline;  // null if there is one stage
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<StepArrays> arrays;
@@ -461,8 +502,8 @@ struct Step::State {
 };
 
 Step::Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
-           comm::Communicator& world, int loader_batches)
-    : state_(std::make_unique<State>(config, graph, backend, world, loader_batches)) {}
+           comm::Communicator& world, int loader_batches, std::span<const model::Graph> shorter)
+    : state_(std::make_unique<State>(config, graph, backend, world, loader_batches, shorter)) {}
 Step::~Step() = default;
 
 void Step::initialize() {

@@ -28,10 +28,12 @@ class Step {
  public:
   // Plans the batch, compiles the network and allocates all memory. `world` works on host memory.
   // `loader_batches` is the number of batches that the loader buffers, which the plan of a CPU
-  // includes. All arguments must outlive the step. Parameters are undefined until initialize() or a
-  // checkpoint sets them. Throws AgreedError if the network does not fit into memory. Collective.
+  // includes. `shorter` are the same network for samples of fewer tokens, see data::Batch::length.
+  // All arguments must outlive the step. Parameters are undefined until initialize() or a checkpoint
+  // sets them. Throws AgreedError if the network does not fit into memory. Collective.
   Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
-       comm::Communicator& world, int loader_batches = 1);
+       comm::Communicator& world, int loader_batches = 1,
+       std::span<const model::Graph> shorter = {});
   ~Step();
 
   // Sets the initial parameters and running statistics, a pure function of the seed, and clears the

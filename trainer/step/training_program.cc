@@ -109,6 +109,17 @@ TrainingProgram compile_training(const TrainingTarget& target, int64_t passes,
   return compile(target, batch, std::max<size_t>(limit, 1), parameters);
 }
 
+std::unique_ptr<const model::Program> compile_shorter(const TrainingTarget& target,
+                                                      const model::Graph& shorter,
+                                                      const BatchPlan& batch,
+                                                      size_t activation_bytes,
+                                                      model::Parameters& parameters) {
+  model::CompileOptions options = training_options(target.config, batch, target.ranks);
+  options.collective = target.collective;
+  options.activation_limit = activation_bytes;
+  return model::Program::compile(shorter, target.backend, options, parameters);
+}
+
 int64_t repeated_operations(const model::Program& program) {
   const auto instructions = program.instructions();
   return std::ranges::count_if(instructions, &model::InstructionReport::repeats);
