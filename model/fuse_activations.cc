@@ -20,13 +20,20 @@ class ActivationFusion {
 
   void run() {
     for (size_t i = 0; i + 1 < instructions_.size(); ++i) {
-      if (!fuse_forward(i) && !fuse_backward(i)) continue;
-      instructions_.erase(instructions_.begin() + static_cast<ptrdiff_t>(i) + 1);
-      if (i + 1 < forward_) --forward_;
+      if (fuse_forward(i) || fuse_backward(i)) erase(i + 1);
     }
   }
 
  private:
+  void erase(size_t fused) {
+    instructions_.erase(instructions_.begin() + static_cast<ptrdiff_t>(fused));
+    if (fused >= forward_) return;
+    --forward_;
+    for (Instruction& instruction : instructions_) {
+      if (instruction.repeated >= static_cast<int>(fused)) --instruction.repeated;
+    }
+  }
+
   const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
   ValueId arg(size_t i, int position) const {
     return instructions_[i].args[static_cast<size_t>(position)];
@@ -36,7 +43,7 @@ class ActivationFusion {
   // writes something of the same size as `result`, which the fused operation can write instead.
   bool follows(size_t i, int written, int read, int result) const {
     const Value &from = value(arg(i, written)), &to = value(arg(i + 1, result));
-    return instructions_[i].repeats == instructions_[i + 1].repeats &&
+    return (instructions_[i].repeated < 0) == (instructions_[i + 1].repeated < 0) &&
            from.home == Home::kActivations && value(arg(i + 1, read)).storage == from.storage &&
            to.home == Home::kActivations && to.storage != from.storage &&
            to.spec.layout == Layout::row_major() && to.spec.dtype == from.spec.dtype &&
