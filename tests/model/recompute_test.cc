@@ -28,7 +28,7 @@ class Recompute : public testing::TestWithParam<Case> {
                             parameters);
   }
 
- private:
+ protected:
   std::unique_ptr<Device> device_ = create_cpu_device(1);
   std::unique_ptr<ops::Backend> backend_ = ops::create_cpu_backend(*device_);
 };
@@ -71,6 +71,9 @@ TEST_P(Recompute, CopiesHaveThePlanOfTheOriginal) {
     if (copy.repeated < 0) continue;
     const auto original = static_cast<size_t>(copy.repeated);
     ASSERT_LT(original, network.forward_instructions);
+    // Fusing an activation with the product before it (fuse_activations.h) makes a new plan.
+    const auto* const product = std::get_if<ops::DenseForward>(&network.instructions[original].op);
+    if (product && product->activation != ops::Activation::kNone) continue;
     EXPECT_EQ(copy.plan, network.instructions[original].plan);
     EXPECT_EQ(network.operations[i].plan, network.operations[original].plan);
     EXPECT_EQ(copy.node, network.instructions[original].node);
