@@ -25,7 +25,8 @@ class Mix;
 // LoaderOptions::max_bad_records). Then `rows` is less than this rank's share, and the rows of all
 // ranks add up to less than `global_rows`.
 struct Batch {
-  std::byte* inputs = nullptr;       // capacity x input bytes; rows beyond `rows` are zero
+  std::byte* inputs = nullptr;       // capacity x input bytes; rows beyond `rows` are zero. Null
+                                     // unless LoaderOptions::reads
   std::byte* targets = nullptr;      // capacity x target bytes, likewise
   const int64_t* samples = nullptr;  // dataset index of each row
   int64_t rows = 0;                  // samples of this rank, may be 0
@@ -52,6 +53,9 @@ struct LoaderOptions {
   // including those that the dataset skipped when it was opened. If empty, the first one is an
   // error.
   std::optional<int64_t> max_bad_records;
+  // Whether samples are read. If not, batches have positions and sizes but no memory. Requires
+  // that max_bad_records is empty: how many rows there are depends on the samples that are skipped.
+  bool reads = true;
   // Called on the thread of next(). Without workers, it receives each sample before it is read
   // (only each batch if samples are in memory). With workers, it receives four times per second
   // what next() is waiting for: "sample 4711 of epoch 2 (FILE: record 12), which worker 1 has been

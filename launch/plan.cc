@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <chrono>
 #include <utility>
 
 #include "core/text.h"
-#include "model/context.h"
 #include "trainer/config/device.h"
 #include "trainer/config/loading.h"
 #include "trainer/optimizer/optimizer.h"
+#include "trainer/step/layer_costs.h"
 
 namespace trireme::cli {
 namespace {
@@ -35,6 +33,34 @@ std::string target_text(const data::SampleSpec& samples) {
 
 std::string bytes_text(size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
+std::vector<train::LayoutPrediction> predict_layouts(Target& target, const model::Graph& graph,
+                                                     int ranks, const PlannedHosts& hosts) {
+  const train::Config config = target.config;
+  const auto alone = comm::create_local_communicator();
+  const auto device = train::create_device(config, *alone);
+  const auto backend = train::create_backend(config, *device);
+  const int local_ranks = (ranks + hosts.hosts - 1) / hosts.hosts;
+  const size_t limit = train::memory_limit(config, train::memory_budget_of(*device, local_ranks));
+  train::LayoutPredictor predictor(
+      config, graph, *backend, train::even_hosts(ranks, hosts.hosts, 1e9 / 8 * hosts.gigabits),
+      limit, limit > 0 ? std::min(limit, kMaxMeasuredBytes) : kMaxMeasuredBytes);
+  const int stages = config.run.parallel().stages();
+  if (stages == 0) {
+    std::vector<train::LayoutPrediction> all = predictor.all();
+    train::adopt(train::fastest(all, limit), target.config);
+    return all;
+  }
+  std::vector<train::LayoutPrediction> both;
+  both.push_back(predictor.predict(stages));
+  train::adopt(both.front(), target.config);
+  try {
+    both.insert(both.begin(), predictor.predict(1));
+  } catch (const ConfigError&) {
+    // The batch has fewer samples than there are ranks.
+  }
+  return both;
+}
+
 std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& graph, int ranks,
                                     int local_ranks) {
   const train::Config& config = target.config;
@@ -49,9 +75,14 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
   train::require_fits(
       config, train::min_memory(config, graph, train::plan_batch(config, ranks), kind, ranks),
       plan->budget);
-  const train::TrainingTarget wanted{
-      config,       graph, *plan->backend, ranks, train::memory_limit(config, plan->budget),
-      plan->batches};
+  const size_t limit = train::memory_limit(config, plan->budget);
+  const train::TrainingTarget wanted{.config = config,
+                                     .graph = graph,
+                                     .backend = *plan->backend,
+                                     .ranks = ranks,
+                                     .limit = limit,
+                                     .batches = plan->batches,
+                                     .cut_limit = limit};
   model::Parameters& parameters = plan->parameters;
   train::TrainingProgram compiled =
       train::compile_training(wanted, train::choose_passes(wanted), parameters);
@@ -65,78 +96,15 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
   return plan;
 }
 
-namespace {
-
-// Measures the instructions that run again.
-class RepeatedTimer final : public model::InstructionObserver {
- public:
-  explicit RepeatedTimer(const model::Program& program) : instructions_(program.instructions()) {}
-
-  void before(size_t instruction, Stream& stream) override {
-    if (!instructions_[instruction].repeats) return;
-    stream.synchronize();
-    begin_ = std::chrono::steady_clock::now();
-  }
-  void after(size_t instruction, Stream& stream) override {
-    if (!instructions_[instruction].repeats) return;
-    stream.synchronize();
-    seconds_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  }
-  double take_seconds() { return std::exchange(seconds_, 0); }
-
- private:
-  std::vector<model::InstructionReport> instructions_;
-  std::chrono::steady_clock::time_point begin_;
-  double seconds_ = 0;
-};
-
-}  // namespace
-
 double measure_recomputation(const RankPlan& plan, const model::Graph& graph) {
-  constexpr size_t kPasses = 5;
-  Device& device = *plan.device;
-  const model::Parameters& parameters = plan.parameters;
-  const auto stream = device.create_stream(StreamKind::kCompute);
-  const auto zeros = [&](size_t bytes) {
-    Buffer buffer = device.allocate(bytes);
-    device.fill_zero(buffer.data(), bytes, *stream);
-    return buffer;
-  };
-  const Buffer values = zeros(parameters.array_bytes());
-  const Buffer gradients = zeros(parameters.trained_bytes());
-  const Buffer buckets = zeros(plan.program->bucket_bytes());
-  const Buffer running_stats = zeros(parameters.running_stat_bytes());
-  const Buffer activations = zeros(plan.program->activation_bytes());
-  const auto rows = static_cast<size_t>(plan.batch.micro);
-  const Buffer inputs = zeros(rows * graph.input.input.bytes());
-  const Buffer targets = zeros(rows * graph.input.target.bytes());
-  const Buffer state = zeros(sizeof(ops::StepState));
-  stream->synchronize();
-  model::LowPrecisionCopy low_precision(parameters, *plan.backend);
-  model::initialize(parameters, *plan.backend, /*seed=*/1, values.data(), running_stats.data());
-  low_precision.refresh(values.data(), *stream);
-  ops::StepState step;
-  step.valid_rows = static_cast<int32_t>(plan.batch.micro);
-  device.copy(state.data(), &step, sizeof step, *stream);
-  model::Context context(*plan.program,
-                         {.parameters = values.data(),
-                          .low_precision = low_precision.data(),
-                          .gradients = gradients.data(),
-                          .buckets = buckets.data(),
-                          .running_stats = running_stats.data()},
-                         activations.data());
-  context.bind_batch(inputs.data(), targets.data(), state.as<ops::StepState>());
-  RepeatedTimer timer(*plan.program);
-  context.observe(&timer);
-  std::array<double, kPasses> seconds{};
-  for (double& pass : seconds) {
-    context.forward(*stream);
-    context.backward(*stream, {});
-    stream->synchronize();
-    pass = timer.take_seconds();
+  const std::vector<double> seconds = train::measure_instructions(
+      graph, *plan.program, plan.parameters, *plan.backend, plan.batch.micro);
+  const std::vector<model::InstructionReport> instructions = plan.program->instructions();
+  double sum = 0;
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    if (instructions[i].repeats) sum += seconds[i];
   }
-  std::ranges::sort(seconds);
-  return seconds[kPasses / 2];
+  return sum;
 }
 
 train::TrainingProgram plan_choice(const Target& target, const model::Graph& graph,
@@ -148,7 +116,8 @@ train::TrainingProgram plan_choice(const Target& target, const model::Graph& gra
                                   .ranks = plan.ranks,
                                   .limit = limit,
                                   .batches = plan.batches,
-                                  .rank = rank},
+                                  .rank = rank,
+                                  .cut_limit = train::memory_limit(target.config, plan.budget)},
                                  plan.batch.passes, parameters);
 }
 

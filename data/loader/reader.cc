@@ -35,7 +35,7 @@ void UnitReader::read(Slot& slot, const Rows& rows) {
   first_ = true;
   try {
     const Order order(options_.order, options_.seed, slot.batch.epoch, size_);
-    if (options_.mix) {
+    if (options_.mix && options_.reads) {
       read_pairs(slot, order, rows);
     } else {
       read_rows(slot, order, rows);
@@ -93,6 +93,7 @@ bool UnitReader::read_row(Slot& slot, const Order& order, int64_t row, const Sam
   report_progress(std::exchange(first_, false));
   const bool own = row >= batch.first_row && row < batch.first_row + batch.rows;
   if (own) slot.set_sample(row - batch.first_row, sample_);
+  if (!options_.reads) return true;
   try {
     read_sample(id, to);
     return true;

@@ -103,6 +103,7 @@ struct Evaluator::State {
     context.emplace(*program, arrays, shared_activations.data());
     if (options.output) context->bind(model::Port::kOutput, output.data());
     loading.order.shuffle = false;
+    loading.reads = program->reads_samples() || loading.max_bad_records;
     if (stage.links) {
       exchange.emplace(*stage.links, device, *stream, *program, /*in_flight=*/1,
                        /*has_backward=*/false);

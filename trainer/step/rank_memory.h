@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "core/device.h"
 #include "model/program.h"
 #include "model/size.h"
@@ -37,6 +38,10 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
                           DeviceKind kind, int rank, int ranks, const model::Parameters& parameters,
                           const model::Program& program, int batches);
 
+// Returns whether a rank reads the samples of its batches. A pipeline stage that uses none does
+// not, unless it must know how many cannot be read (data.on_bad_record).
+bool reads_batches(const Config& config, const model::Program& program);
+
 // The memory available to the ranks that compute on a device.
 struct MemoryBudget {
   size_t bytes = 0;  // 0 if unknown
@@ -50,6 +55,9 @@ MemoryBudget memory_budget_of(Device& device, int local_ranks);
 // Returns the bytes that the plan of a rank should not exceed: memory.limit_bytes or, if unset, the
 // rank's part of the budget without what libraries and the operating system need. 0 if unknown.
 size_t memory_limit(const Config& config, const MemoryBudget& budget);
+
+// Returns the lowest limit of any rank; 0 if a rank's is unknown. Collective.
+size_t smallest_limit(comm::Communicator& communicator, size_t own);
 
 // Throws a ConfigError that says what to change if the ranks need more than the budget, or a rank
 // more than memory.limit_bytes.

@@ -75,7 +75,12 @@ void* StageBuffers::memory(int64_t micro_batch) const {
 }
 
 void StageBuffers::wait(int64_t micro_batch) {
-  if (!slots_.empty()) compute_.wait(*slots_[index(micro_batch)].transferred);
+  if (slots_.empty()) return;
+  // A CPU blocks here.
+  comm::Ledger& ledger = link_.communicator->ledger();
+  ledger.set_awaits_transfer(true);
+  compute_.wait(*slots_[index(micro_batch)].transferred);
+  ledger.set_awaits_transfer(false);
 }
 
 void StageBuffers::pass_on(int64_t micro_batch) {
@@ -126,6 +131,12 @@ size_t StageExchange::bytes_of(const model::Program& program, int64_t in_flight)
   return bytes(Port::kStageInput, input_buffers(in_flight)) + bytes(Port::kStageOutput, in_flight) +
          bytes(Port::kStageOutputGradient, kGradientBuffers) +
          bytes(Port::kStageInputGradient, kGradientBuffers);
+}
+
+size_t StageExchange::bytes_at(const model::Cut& cut, bool begins, int64_t in_flight) {
+  const int64_t buffers = begins ? input_buffers(in_flight) : in_flight;
+  return cut.forward_bytes * static_cast<size_t>(buffers) +
+         cut.backward_bytes * static_cast<size_t>(kGradientBuffers);
 }
 
 size_t StageExchange::bytes() const {

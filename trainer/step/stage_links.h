@@ -126,8 +126,10 @@ class StageExchange {
   void after_backward(int64_t micro_batch);
 
   size_t bytes() const;
-  // Returns the bytes of the buffers of such a program.
+  // Return the bytes of the buffers of such a program, and of those at a cut where a stage begins
+  // or ends.
   static size_t bytes_of(const model::Program& program, int64_t in_flight);
+  static size_t bytes_at(const model::Cut& cut, bool begins, int64_t in_flight);
 
  private:
   const bool has_backward_;

@@ -41,8 +41,7 @@ struct Step::State {
     bucket_communicator = replicas().split(0, replicas().rank());
     shard = shard_of(config.run, world.rank(), world.size());
     compile(graph, world);
-    require_same_properties(pipeline ? *pipeline->host_replicas : world,
-                            layout_properties(parameters));
+    require_same_layout(world);
     in_flight = micro_batches_in_flight(grid().stage, grid().stages, plan.passes);
     if (pipeline) pipeline->connect(parameters, device, *stream, *program, in_flight);
     comm::together(world, [&] {
@@ -69,6 +68,14 @@ struct Step::State {
     const comm::Group& group = communicator->placement().group;
     gpu_steps = std::make_unique<comm::LedgerGroup>(
         communicator->ledger(), comm::subgroup(group, name_hash("step on the GPU"), group.ranks));
+  }
+
+  // Stages have different parameters, so ranks are compared with those of the same stage.
+  void require_same_layout(comm::Communicator& world) const {
+    if (!pipeline) return require_same_properties(world, layout_properties(parameters));
+    comm::together(world, [&] {
+      require_same_properties(*pipeline->host_replicas, layout_properties(parameters));
+    });
   }
 
   // Gradients that ranks have sums of parts of are not among the tensors.
@@ -99,14 +106,16 @@ struct Step::State {
   void compile(const model::Graph& graph, comm::Communicator& world) {
     const int steps = steps_in_flight(device.kind());
     const MemoryBudget budget = memory_budget_of(device, world.placement().local_ranks);
+    const size_t limit = memory_limit(config, budget);
     const TrainingTarget target{config,
                                 graph,
                                 backend,
                                 communicator->size(),
-                                memory_limit(config, budget),
+                                limit,
                                 steps,
                                 communicator->size() > 1 ? communicator.get() : nullptr,
-                                world.rank()};
+                                world.rank(),
+                                smallest_limit(world, limit)};
     int64_t passes = 0;
     comm::together(world, [&] {
       require_fits(
@@ -198,11 +207,11 @@ struct Step::State {
   // Queues or records the step: the calls are the same.
   void encode(StepSlot& slot) {
     sync->begin(slot.index);
-    slot.timer.record(StepTimer::kStart, *stream);
     clear_gradients(slot);
     copy_array(device, slot.running_stats_before, arrays->running_stats(), *stream);
     if (!shard.is_whole()) sync->gather(read_arrays);
     if (pipeline) pipeline->exchange->begin(slot.passes);
+    slot.timer.record(StepTimer::kPassesBegin, *stream);
     for (const PipelineAction& action :
          pipeline_schedule(grid().stage, grid().stages, slot.passes)) {
       (this->*(action.forward ? &State::encode_forward : &State::encode_backward))(
@@ -212,8 +221,9 @@ struct Step::State {
     enter(comm::Phase::kCommunication, slot);
     if (pipeline) pipeline->sum_shared_gradients(model.gradients, *stream);
     sync->finish();
-    if (pipeline) pipeline->sum_metrics(model.gradients, *stream);
     slot.timer.record(StepTimer::kSumsEnd, *stream);
+    if (pipeline) pipeline->sum_metrics(model.gradients, *stream);
+    slot.timer.record(StepTimer::kStageSumsEnd, *stream);
     encode_update(slot);
     slot.timer.record(StepTimer::kUpdateEnds, *stream);
   }
