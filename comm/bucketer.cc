@@ -42,18 +42,23 @@ std::vector<Bucket> cut_buckets(std::span<const int64_t> ends, DType dtype,
 struct Bucketer::State {
   // The events of one step.
   struct Times {
-    Times(Device& device, size_t buckets) {
+    Times(Device& device, size_t buckets, bool gathers) {
       const auto event = [&] { return device.create_event(EventKind::kTimed); };
       computed = event();
       for (size_t i = 0; i < buckets; ++i) {
         begin.push_back(event());
         end.push_back(event());
+        if (!gathers) continue;
+        gather_begin.push_back(event());
+        gather_end.push_back(event());
       }
     }
 
     std::unique_ptr<Event> computed;            // all gradients are computed
     std::vector<std::unique_ptr<Event>> begin;  // of the sum, by bucket
     std::vector<std::unique_ptr<Event>> end;
+    // Of the gather, by bucket; empty if nothing is gathered:
+    std::vector<std::unique_ptr<Event>> gather_begin, gather_end;
     bool finished = false;
   };
 
@@ -74,7 +79,7 @@ struct Bucketer::State {
       gathered.push_back(device.create_event());
       delivered.push_back(device.create_event());
     }
-    for (int i = 0; i < slots; ++i) times.emplace_back(device, buckets.size());
+    for (int i = 0; i < slots; ++i) times.emplace_back(device, buckets.size(), scatter.has_value());
     now = &times_of(0);
     if (wire.dtype != dtype) allocate_staging();
     if (communicator.concurrent()) background = device.create_stream(StreamKind::kBackground);
@@ -153,9 +158,11 @@ struct Bucketer::State {
       const auto& [begin, end] = buckets[i];
       const auto& [data, type] = arrays[i];
       const int64_t part = (end - begin) / communicator.size();
+      stream().record(*now->gather_begin[i]);
       communicator.all_gather(at(data, begin + communicator.rank() * part, type),
                               at(data, begin, type), part, type, stream(),
                               {static_cast<int32_t>(i)});
+      stream().record(*now->gather_end[i]);
       stream().record(*gathered[i]);
     }
     waiting = buckets.size();
@@ -178,7 +185,20 @@ struct Bucketer::State {
     for (size_t i = 0; i < buckets.size(); ++i) {
       seconds += device.seconds_between(*then.begin[i], *then.end[i]);
     }
+    for (size_t i = 0; i < then.gather_begin.size(); ++i) {
+      seconds += device.seconds_between(*then.gather_begin[i], *then.gather_end[i]);
+    }
     return seconds;
+  }
+
+  using Events = std::vector<std::unique_ptr<Event>>;
+  std::vector<TimeSpan> spans(Event& since, const Events& begins, const Events& ends) const {
+    std::vector<TimeSpan> found;
+    for (size_t i = 0; i < begins.size(); ++i) {
+      found.push_back(
+          {device.seconds_between(since, *begins[i]), device.seconds_between(since, *ends[i])});
+    }
+    return found;
   }
 
   Communicator& communicator;
@@ -249,15 +269,16 @@ double Bucketer::communication_seconds(int slot) const {
 }
 
 std::vector<TimeSpan> Bucketer::sums(Event& since, int slot) const {
-  std::vector<TimeSpan> spans;
-  if (!state_) return spans;
+  if (!state_) return {};
   const State::Times& then = state_->times_of(slot);
-  if (!then.finished) return spans;
-  for (size_t i = 0; i < buckets_.size(); ++i) {
-    spans.push_back({state_->device.seconds_between(since, *then.begin[i]),
-                     state_->device.seconds_between(since, *then.end[i])});
-  }
-  return spans;
+  return then.finished ? state_->spans(since, then.begin, then.end) : std::vector<TimeSpan>();
+}
+
+std::vector<TimeSpan> Bucketer::gathers(Event& since, int slot) const {
+  if (!state_) return {};
+  const State::Times& then = state_->times_of(slot);
+  return then.finished ? state_->spans(since, then.gather_begin, then.gather_end)
+                       : std::vector<TimeSpan>();
 }
 
 double Bucketer::exposed_seconds(int slot) const {

@@ -94,8 +94,8 @@ class Communicator : public Collective {
                     CallTag tag = {}) = 0;
   virtual void barrier(Stream& stream) = 0;
   // Makes send and recv fail on this rank that wait for their peer, now or later. For a rank that
-  // fails between two transfers, whose peers will not take part. Callable from any thread. Only MPI
-  // implements it.
+  // fails between two transfers, whose peers will not take part. With NCCL, all later calls fail.
+  // Callable from any thread.
   virtual void cancel() noexcept {}
 
   // Returns a communicator for the ranks that passed the same color (at least 0), ordered by key.

@@ -31,6 +31,10 @@ std::string find_nccl_problem(Communicator& world, const nccl::Availability& own
 
 }  // namespace
 
+std::string why_not_nccl(Communicator& world, Device& device) {
+  return find_nccl_problem(world, nccl::check_availability(device));
+}
+
 std::unique_ptr<Communicator> create_device_communicator(Communicator& world, Device& device,
                                                          Transport transport) {
   auto host = world.split(0, world.rank());

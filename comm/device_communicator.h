@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "comm/communicator.h"
 
@@ -12,6 +13,10 @@ enum class Transport {
   kNccl,
   kMpi,  // through host memory, with copies from and to the device
 };
+
+// Returns why NCCL cannot connect the devices of the ranks: "ranks 0 and 1 share GPU ..."; empty if it
+// can. Equal on all ranks, which must call it together.
+std::string why_not_nccl(Communicator& world, Device& device);
 
 // Returns a communicator for memory of `device`, which queues its operations on streams of that
 // device. On the CPU it is split from `world`. All ranks must call it together, with devices of the

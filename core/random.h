@@ -21,6 +21,8 @@ enum class RandomPurpose : uint32_t {
   kSplit = 6,
   kSampling = 7,
   kMask = 8,
+  kTokenDropout = 9,
+  kSynonym = 10,
 };
 
 using Random4 = std::array<uint32_t, 4>;

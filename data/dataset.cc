@@ -41,8 +41,8 @@ void check(const DataConfig& config) {
   if (config.threads() < 0 || config.threads() > 256) {
     throw ConfigError("data.threads", fmt::format("{} is not in [0, 256]", config.threads()));
   }
-  if (config.prefetch() < 1) {
-    throw ConfigError("data.prefetch", fmt::format("{} is less than 1", config.prefetch()));
+  if (config.prefetch() < 1 || config.prefetch() > 1024) {
+    throw ConfigError("data.prefetch", fmt::format("{} is not in [1, 1024]", config.prefetch()));
   }
   if (config.max_bad_records() < 0) {
     throw ConfigError("data.max_bad_records",
@@ -105,7 +105,7 @@ std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part f
     case DataConfig::kText:
       return open_text(config, part, options.seed);
     case DataConfig::kLabeledText:
-      return open_labeled_text(config, files);
+      return open_labeled_text(config, part, files, options.seed);
     case DataConfig::kImageFolder:
       return make_image_dataset(open_image_folder(config, files, options), config, part, options);
     case DataConfig::kWebdataset: {

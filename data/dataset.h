@@ -74,6 +74,9 @@ class Dataset {
   // Returns the properties of the encoded image if the sample is stored as one, otherwise nullopt.
   // Throws as read() does.
   virtual std::optional<ImageInfo> stored_image(int64_t /*index*/) const { return {}; }
+  // Returns whether the text of the sample follows that of the sample id.index - 1, as the windows of
+  // a token file follow each other.
+  virtual bool continues(SampleId /*id*/) const { return false; }
   // Returns true if read() only copies or computes, so that it neither blocks nor fails.
   virtual bool in_memory() const { return false; }
   // Returns the records that were skipped when the dataset was opened, see data.on_bad_record.
@@ -83,6 +86,10 @@ class Dataset {
   // Returns the label of each sample if labels are known without decoding. Empty if they are not,
   // or if samples do not have exactly one class each.
   virtual std::vector<int32_t> labels() const { return {}; }
+  // Returns the number of tokens of each sample before its padding, at least 1, if samples have
+  // padding at their ends and a class each. Empty otherwise. read() may leave out tokens at random,
+  // and may add as many as stay below the next possible length of a batch, see length_buckets.h.
+  virtual std::vector<int32_t> lengths() const { return {}; }
   // Returns checksums of the samples as stored, before random transforms, see fingerprint.h. The
   // default reads the samples that CheckedSamples selects; one that cannot be read contributes a
   // checksum of its own.
@@ -108,10 +115,12 @@ class WrappedDataset : public Dataset {
   std::optional<ImageInfo> stored_image(int64_t index) const override {
     return inner_->stored_image(index);
   }
+  bool continues(SampleId id) const override { return inner_->continues(id); }
   bool in_memory() const override { return inner_->in_memory(); }
   BadRecords bad_records() const override { return inner_->bad_records(); }
   std::vector<std::string> class_names() const override { return inner_->class_names(); }
   std::vector<int32_t> labels() const override { return inner_->labels(); }
+  std::vector<int32_t> lengths() const override { return inner_->lengths(); }
   Checksums checksums() const override { return inner_->checksums(); }
   TableColumns columns() const override { return inner_->columns(); }
   std::shared_ptr<const Tokenizer> tokenizer() const override { return inner_->tokenizer(); }

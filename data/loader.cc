@@ -38,7 +38,12 @@ void check(const Dataset& dataset, const LoaderOptions& options) {
   if (!options.reads && options.max_bad_records) {
     throw Error("loader: bad records cannot be skipped without reading them");
   }
-  const int64_t full = std::min(options.global_batch, dataset.size());
+  const int64_t streams = options.order.streams;
+  if (streams > 0 && (streams != options.global_batch || options.max_bad_records)) {
+    throw Error(fmt::format("loader: {} streams require batches of {} rows, none of them skipped",
+                            streams, streams));
+  }
+  const int64_t full = streams > 0 ? streams : std::min(options.global_batch, dataset.size());
   const int64_t rows = share_of(full, options.rank, options.ranks).rows;
   if (options.capacity < std::max<int64_t>(rows, 1)) {
     throw Error(fmt::format("loader: batches have room for {} rows; rank {} of {} gets {} of {}",
@@ -260,6 +265,7 @@ struct Loader::State {
       return;
     }
     slot.remove_faulty_rows();
+    slot.shorten_rows();
   }
 
   void skip(const RowFault& fault) {
@@ -290,6 +296,11 @@ void Loader::start(int64_t epoch, int64_t position) {
     throw Error(
         fmt::format("loader: cannot start at sample {} of epoch {}; an epoch has {} samples",
                     position, epoch, s.dataset.size()));
+  }
+  const int64_t streams = s.options.order.streams;
+  if (streams > 0 && position < s.dataset.size() && position % streams != 0) {
+    throw Error(
+        fmt::format("loader: cannot start at sample {} with {} streams", position, streams));
   }
   s.halt();
   {

@@ -25,13 +25,18 @@ class Mix;
 // LoaderOptions::max_bad_records). Then `rows` is less than this rank's share, and the rows of all
 // ranks add up to less than `global_rows`.
 struct Batch {
-  std::byte* inputs = nullptr;       // capacity x input bytes; rows beyond `rows` are zero. Null
-                                     // unless LoaderOptions::reads
+  // capacity x input bytes; rows beyond `rows` are zero. With `length`, only the first `length`
+  // tokens of each row, one row after the other. Null unless LoaderOptions::reads.
+  std::byte* inputs = nullptr;
   std::byte* targets = nullptr;      // capacity x target bytes, likewise
   const int64_t* samples = nullptr;  // dataset index of each row
-  int64_t rows = 0;                  // samples of this rank, may be 0
-  int64_t first_row = 0;             // this share's position within the global batch
-  int64_t global_rows = 0;           // samples in the global batch
+  // Whether the sample of each row continues that of the same row in the batch before; see
+  // OrderOptions::streams and Dataset::continues().
+  const bool* continues = nullptr;
+  int64_t rows = 0;         // samples of this rank, may be 0
+  int64_t first_row = 0;    // this share's position within the global batch
+  int64_t global_rows = 0;  // samples in the global batch
+  int64_t length = 0;       // see Order::batch_length; the same on all ranks
   int64_t epoch = 0;
   int64_t position = 0;  // number of samples of the epoch before this global batch
   bool last_of_epoch = false;
@@ -40,6 +45,8 @@ struct Batch {
 struct LoaderOptions {
   uint64_t seed = 0;
   OrderOptions order;
+  // With OrderOptions::streams, their number. A row then always belongs to the same rank, even if the
+  // last batch of an epoch is short, and bad records cannot be skipped.
   int64_t global_batch = 1;
   int64_t capacity = 1;  // rows allocated per Batch; at least this rank's largest share
   int rank = 0;

@@ -19,7 +19,31 @@ namespace {
 constexpr uint64_t kRounds = 8;
 constexpr int kMinBits = 6;
 
+constexpr int kMaxBuckets = 32;
+
 uint64_t mask(int bits) { return (uint64_t{1} << bits) - 1; }
+
+std::shared_ptr<const LengthBuckets> make_buckets(const DataConfig& config,
+                                                  const Dataset& training) {
+  const LengthBucketsConfig& options = config.length_buckets();
+  const std::vector<int32_t> lengths = training.lengths();
+  if (lengths.empty()) {
+    throw ConfigError(
+        "data.length_buckets",
+        "needs samples with padding (data.labeled_text), not " + training.description());
+  }
+  if (options.count() < 1 || options.count() > kMaxBuckets) {
+    throw ConfigError("data.length_buckets.count",
+                      fmt::format("{} is not in [1, {}]", options.count(), kMaxBuckets));
+  }
+  if (options.block() < 1) {
+    throw ConfigError("data.length_buckets.block",
+                      fmt::format("{} is less than 1", options.block()));
+  }
+  return std::make_shared<const LengthBuckets>(
+      lengths, choose_lengths(lengths, training.spec().input.shape[0], options.count()),
+      options.block());
+}
 
 }  // namespace
 
@@ -75,15 +99,19 @@ OrderOptions order_options(const DataConfig& config, const Dataset& training) {
   options.shuffle = config.shuffle();
   if (config.sampling() == DataConfig::BALANCED) {
     const std::string field = "data.sampling";
-    if (!options.shuffle || config.has_shuffle_window()) {
-      throw ConfigError(
-          field, fmt::format("BALANCED draws from all samples at random; remove {}",
-                             options.shuffle ? "data.shuffle_window" : "data.shuffle: false"));
+    const char* const other = !options.shuffle              ? "data.shuffle: false"
+                              : config.has_shuffle_window() ? "data.shuffle_window"
+                              : config.has_length_buckets() ? "data.length_buckets"
+                                                            : nullptr;
+    if (other) {
+      throw ConfigError(field,
+                        fmt::format("BALANCED draws from all samples at random; remove {}", other));
     }
     options.balanced =
         std::make_shared<const BalancedDraws>(labels_for(training, field), training.spec().classes);
     return options;
   }
+  if (config.has_length_buckets()) options.buckets = make_buckets(config, training);
   if (!config.has_shuffle_window()) return options;
   options.block = config.shuffle_window().block();
   options.window = config.shuffle_window().window();
@@ -95,6 +123,16 @@ OrderOptions order_options(const DataConfig& config, const Dataset& training) {
                       fmt::format("{} is less than data.shuffle_window.block, {}", options.window,
                                   options.block));
   }
+  return options;
+}
+
+OrderOptions evaluation_order(const OrderOptions& training, const Dataset& evaluation) {
+  OrderOptions options{.shuffle = false};
+  if (!training.buckets) return options;
+  const std::vector<int32_t> lengths = evaluation.lengths();
+  if (lengths.empty()) return options;
+  options.buckets = std::make_shared<const LengthBuckets>(lengths, training.buckets->ends(),
+                                                          training.buckets->block());
   return options;
 }
 
@@ -112,6 +150,12 @@ Order::Order(const OrderOptions& options, uint64_t seed, int64_t epoch, int64_t 
 
 int64_t Order::operator()(int64_t position) const {
   if (options_.balanced) return (*options_.balanced)(seed_, epoch_, position);
+  if (options_.streams > 0) {
+    const int64_t stream = position % options_.streams;
+    return stream * (size_ / options_.streams) + std::min(stream, size_ % options_.streams) +
+           position / options_.streams;
+  }
+  if (options_.buckets) return options_.buckets->sample(bucket_epoch(), position);
   if (!options_.shuffle) return position;
   if (options_.block == 0) return permutation_(position);
   const int64_t window = position / options_.window;
@@ -119,6 +163,12 @@ int64_t Order::operator()(int64_t position) const {
   const Permutation within(seed_, epoch_, std::min(options_.window, size_ - begin),
                            static_cast<uint64_t>(window) + 1);  // 0 permutes the blocks
   return in_blocks(begin + within(position - begin));
+}
+
+int64_t Order::batch_length(int64_t position, int64_t rows) const {
+  if (!options_.buckets) return 0;
+  const int64_t length = options_.buckets->batch_length(bucket_epoch(), position, rows);
+  return length < options_.buckets->ends().back() ? length : 0;
 }
 
 int64_t Order::in_blocks(int64_t position) const {

@@ -7,6 +7,7 @@
 
 #include "data/classes.h"
 #include "data/dataset.h"
+#include "data/length_buckets.h"
 
 namespace trireme::data {
 
@@ -39,13 +40,23 @@ struct OrderOptions {
   // (data.shuffle_window).
   int64_t block = 0;
   int64_t window = 0;
+  // If positive, samples are not shuffled: they are divided into this many parts of consecutive
+  // samples, which are read at the same time. The positions of a multiple of `streams` and the
+  // following `streams` - 1 are the next samples of the parts, in the order of the parts; the first
+  // parts may have one sample more than the others.
+  int64_t streams = 0;
   // If not null, samples are drawn with replacement (data.sampling).
   std::shared_ptr<const BalancedDraws> balanced = nullptr;
+  // If not null, samples of similar length are together (data.length_buckets).
+  std::shared_ptr<const LengthBuckets> buckets = nullptr;
 };
 
 // Returns the order of the training samples that `config` describes. Throws ConfigError
-// ("data.sampling...", "data.shuffle_window...") if it is invalid.
+// ("data.sampling...", "data.shuffle_window...", "data.length_buckets...") if it is invalid.
 OrderOptions order_options(const DataConfig& config, const Dataset& training);
+// Returns the order of evaluation samples: that of their indices or, if those of the training are in
+// buckets, in buckets of the same lengths.
+OrderOptions evaluation_order(const OrderOptions& training, const Dataset& evaluation);
 
 // Maps each position of an epoch, in [0, size), to a sample in [0, size). Each sample occurs once
 // unless samples are drawn with replacement. Takes constant memory.
@@ -53,6 +64,9 @@ class Order {
  public:
   Order(const OrderOptions& options, uint64_t seed, int64_t epoch, int64_t size);
   int64_t operator()(int64_t position) const;
+  // Returns the length to which a batch of `rows` samples from a position on is cut, in tokens; 0 if
+  // samples are whole.
+  int64_t batch_length(int64_t position, int64_t rows) const;
   SampleId at(int64_t position) const {
     return {(*this)(position), static_cast<int64_t>(epoch_), options_.balanced ? position : -1};
   }
@@ -60,6 +74,7 @@ class Order {
  private:
   // Returns the sample at a position in the shuffled sequence of blocks.
   int64_t in_blocks(int64_t position) const;
+  LengthBuckets::Epoch bucket_epoch() const { return {seed_, epoch_, options_.shuffle}; }
 
   OrderOptions options_;
   uint64_t seed_;

@@ -24,6 +24,10 @@ class Subset final : public WrappedDataset {
   void read(SampleId id, std::byte* input, std::byte* target) const override {
     inner().read({of(id.index), id.epoch, id.draw}, input, target);
   }
+  bool continues(SampleId id) const override {
+    return id.index > 0 && of(id.index) == of(id.index - 1) + 1 &&
+           inner().continues({of(id.index), id.epoch, id.draw});
+  }
   std::string description() const override {
     return fmt::format("{}, of which {} ({:g})", inner().description(), size(), fraction_);
   }
@@ -31,14 +35,8 @@ class Subset final : public WrappedDataset {
   std::optional<ImageInfo> stored_image(int64_t index) const override {
     return inner().stored_image(of(index));
   }
-  std::vector<int32_t> labels() const override {
-    const std::vector<int32_t> all = inner().labels();
-    std::vector<int32_t> labels;
-    if (all.empty()) return labels;
-    labels.reserve(members_.size());
-    for (const int64_t member : members_) labels.push_back(all.at(static_cast<size_t>(member)));
-    return labels;
-  }
+  std::vector<int32_t> labels() const override { return of_members(inner().labels()); }
+  std::vector<int32_t> lengths() const override { return of_members(inner().lengths()); }
   Checksums checksums() const override {
     const Checksums all = inner().checksums();
     return {checksum_of(members_, all.inputs), checksum_of(members_, all.targets)};
@@ -46,6 +44,13 @@ class Subset final : public WrappedDataset {
 
  private:
   int64_t of(int64_t index) const { return members_.at(index); }
+  std::vector<int32_t> of_members(const std::vector<int32_t>& all) const {
+    std::vector<int32_t> selected;
+    if (all.empty()) return selected;
+    selected.reserve(members_.size());
+    for (const int64_t member : members_) selected.push_back(all.at(static_cast<size_t>(member)));
+    return selected;
+  }
 
   const std::vector<int64_t> members_;
   const double fraction_;

@@ -207,8 +207,8 @@ void print_table(const Json& r) {
       train::to_number(r["step_ms_max"]));
   if (ranks > 1) {
     fmt::print(
-        "Allreduces took {:.3f} ms per step, including waiting for other ranks and the part that "
-        "overlapped with backward.\n",
+        "Communication took {:.3f} ms per step, including waiting for other ranks and the part that "
+        "overlapped with computation.\n",
         train::to_number(r["comm_ms"]));
   }
   fmt::print(

@@ -127,6 +127,12 @@ void set_usage(Command& chosen, const std::string& help) {
   };
 }
 
+void set_usage_error(Command& chosen, std::string message) {
+  chosen.run = [message = std::move(message)](comm::Communicator&) -> int {
+    throw comm::AgreedError(message, ExitCode::kBadConfig, 0);
+  };
+}
+
 }  // namespace
 
 Command parse_command_line(int argc, char** argv) {
@@ -147,14 +153,16 @@ Command parse_command_line(int argc, char** argv) {
   }
   try {
     app.parse(argc, argv);
-  } catch (const CLI::Success& request) {  // --help, --version
+  } catch (const CLI::Success& request) {                             // --help, --version
+    if (app.get_subcommands().empty() && !app.remaining().empty()) {  // trireme trian --help
+      set_usage_error(chosen, explain_parse_error(app, CLI::ExtrasError(app.remaining())));
+      return chosen;
+    }
     std::ostringstream out;
     app.exit(request, out, out);
     print_as(chosen, out.str());
   } catch (const CLI::ParseError& error) {
-    chosen.run = [message = explain_parse_error(app, error)](comm::Communicator&) -> int {
-      throw comm::AgreedError(message, ExitCode::kBadConfig, 0);
-    };
+    set_usage_error(chosen, explain_parse_error(app, error));
   }
   return chosen;
 }

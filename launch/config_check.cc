@@ -90,7 +90,6 @@ Samples open_samples(train::Config& config, std::vector<std::string>& checked) {
   auto eval = train::open_data(config, data::Part::kEvaluation, {}, train->columns());
   data::check_compatible(*train, *eval);
   train::check_best_metric(config, {train->spec().classes, train->spec().has_token_labels()});
-  train::training_order(config, *train);
   train::balance_class_weights(config, *train);
   checked.push_back("train: " + read_some(config, *train));
   checked.push_back("eval: " + read_some(config, *eval));
@@ -161,6 +160,11 @@ size_t print_network(const train::Config& config, const Samples& samples,
   train::make_mix(config, spec);
   Target target{.config = config, .samples = spec, .in_memory = samples.in_memory};
   const model::Graph graph = train::build_network(config, spec);
+  data::OrderOptions order;
+  if (samples.training) {
+    order = train::training_order(config, *samples.training);
+    train::build_shorter_networks(config, graph, order, *samples.training);
+  }
   std::unique_ptr<RankPlan> plan;
   std::string problem;
   try {
@@ -182,9 +186,10 @@ size_t print_network(const train::Config& config, const Samples& samples,
   print_row("weights", weights_row(config));
   const train::BatchPlan batch = plan ? plan->batch : train::plan_batch(config, ranks);
   print_row("batch", length_text(config, batch, samples, ranks));
+  print_row("padding", train::padding_text(config, order));
   print_row("memory", plan ? memory_text(*plan) : "not planned: " + problem);
   if (!plan) return 0;
-  problem = memory_problem(config, *plan);
+  problem = memory_problem(target, graph, *plan);
   // With --no-data, training will happen on another machine, so this is only a warning.
   if (!problem.empty() && !options.no_data) throw ConfigError(problem);
   print_row("warning", problem);

@@ -26,7 +26,7 @@ namespace trireme::cli {
 namespace {
 
 struct DataShowOptions : DataOptions {
-  std::string out = "samples.html";
+  std::string out;  // empty for samples.html
   int64_t samples = 64;
   int64_t epoch = 1;
   int columns = 0;  // 0 for as many as fit
@@ -40,10 +40,15 @@ struct Shown {
   std::vector<int64_t> numbers;  // in the dataset
   std::vector<std::byte> inputs;
   std::vector<std::byte> targets;
+  int32_t padding = 0;  // the token that shortened samples are padded with
 
   void add(const data::Batch& batch, int64_t rows) {
     const size_t n = rows;
-    inputs.insert(inputs.end(), batch.inputs, batch.inputs + n * spec.input.bytes());
+    if (batch.length > 0) {
+      add_shortened(batch, rows);
+    } else {
+      inputs.insert(inputs.end(), batch.inputs, batch.inputs + n * spec.input.bytes());
+    }
     targets.insert(targets.end(), batch.targets, batch.targets + n * spec.target.bytes());
     numbers.insert(numbers.end(), batch.samples, batch.samples + n);
     count += rows;
@@ -58,6 +63,15 @@ struct Shown {
   }
 
  private:
+  void add_shortened(const data::Batch& batch, int64_t rows) {
+    const auto* tokens = reinterpret_cast<const int32_t*>(batch.inputs);
+    std::vector<int32_t> sample(static_cast<size_t>(spec.input.shape[0]), padding);
+    for (int64_t row = 0; row < rows; ++row) {
+      std::copy_n(tokens + row * batch.length, batch.length, sample.begin());
+      const auto bytes = std::as_bytes(std::span(sample));
+      inputs.insert(inputs.end(), bytes.begin(), bytes.end());
+    }
+  }
   template <class T>
   static std::span<const T> of(const std::vector<std::byte>& all, const TensorSpec& spec,
                                int64_t row) {
@@ -81,6 +95,7 @@ Shown load(const DataShowOptions& options, const train::Config& config,
   // longer batch begins with the samples of a shorter one.
   loading.global_batch =
       std::min(config.run.batch().global(), options.samples + options.samples % 2);
+  if (loading.order.streams > 0) loading.global_batch = loading.order.streams;
   loading.capacity = loading.global_batch;
   loading.threads = train::inspect_machine().cores;
   loading.mix = mix.get();
@@ -91,6 +106,9 @@ Shown load(const DataShowOptions& options, const train::Config& config,
   loader.start(epoch, 0);
   Shown shown;
   shown.spec = dataset.spec();
+  if (const auto tokenizer = dataset.tokenizer()) {
+    shown.padding = std::max(0, tokenizer->special().pad);
+  }
   for (bool more = true; more;) {
     const data::Batch& batch = loader.next();
     shown.add(batch, std::min(batch.rows, options.samples - shown.count));
@@ -216,8 +234,9 @@ void write_samples(const DataShowOptions& options, const Shown& shown,
     fmt::print("showing only the first of {} channels\n", channels);
   }
   const std::string page = sample_page(options, shown, dataset);
-  replace_durably(options.out, page);
-  fmt::print("{}: {} samples, {}\n", options.out, shown.count,
+  const std::string out = options.out.empty() ? "samples.html" : options.out;
+  replace_durably(out, page);
+  fmt::print("{}: {} samples, {}\n", out, shown.count,
              format_bytes(static_cast<double>(page.size())));
 }
 
@@ -232,13 +251,26 @@ std::string text_of_tokens(std::span<const int32_t> tokens, const std::vector<st
   return text;
 }
 
+// Returns the tokens of a sample before its padding, and at least one.
+std::span<const int32_t> without_padding(const Shown& shown, int64_t row) {
+  std::span<const int32_t> tokens = shown.input<int32_t>(row);
+  while (tokens.size() > 1 && tokens.back() == shown.padding) {
+    tokens = tokens.first(tokens.size() - 1);
+  }
+  return tokens;
+}
+
 void print_samples(const Shown& shown, const data::Dataset& dataset) {
   const std::vector<std::string> names = dataset.class_names();
   const bool tokens = shown.spec.input.dtype == DType::kI32;
   for (int64_t row = 0; row < shown.count; ++row) {
     if (tokens) {
-      fmt::print("--- sample {} ---\n{}\n", row + 1,
-                 text_of_tokens(shown.input<int32_t>(row), names, dataset.tokenizer().get()));
+      const bool labeled = !shown.spec.has_token_labels();
+      fmt::print("--- sample {}{} ---\n{}\n", row + 1,
+                 labeled ? ": " + describe_target(shown, row, names).front() : "",
+                 labeled
+                     ? text_of_tokens(without_padding(shown, row), {}, dataset.tokenizer().get())
+                     : text_of_tokens(shown.input<int32_t>(row), names, dataset.tokenizer().get()));
       continue;
     }
     const std::string target =
@@ -252,7 +284,7 @@ void print_samples(const Shown& shown, const data::Dataset& dataset) {
 }
 
 int show(const DataShowOptions& options) {
-  if (std::filesystem::path(options.out).extension() != ".html") {
+  if (!options.out.empty() && std::filesystem::path(options.out).extension() != ".html") {
     throw ConfigError(options.out, "data show writes an HTML page; choose a name *.html");
   }
   const train::Config config = options.load();
@@ -265,6 +297,8 @@ int show(const DataShowOptions& options) {
   if (shown.count == 0) throw DataError(dataset->description(), "no sample could be read");
   if (shown.spec.input.shape.rank() == 3) {
     write_samples(options, shown, *dataset);
+  } else if (!options.out.empty()) {
+    throw ConfigError("--out", "only images are written to a file; omit it to print these samples");
   } else {
     print_samples(shown, *dataset);
   }

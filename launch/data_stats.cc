@@ -18,6 +18,7 @@
 #include "trainer/base/json.h"
 #include "trainer/base/machine.h"
 #include "trainer/config/inputs.h"
+#include "trainer/config/loading.h"
 
 namespace trireme::cli {
 namespace {
@@ -166,6 +167,8 @@ struct Result {
   int64_t bad = 0;
   std::vector<std::string> bad_named;  // messages of some or all of them
   double seconds = 0;
+  std::vector<int32_t> lengths = {};  // of texts, in tokens
+  std::string batches = {};           // see train::padding_text
 };
 
 // Reads all samples and skips bad ones, regardless of data.on_bad_record.
@@ -200,6 +203,10 @@ Result measure(const DataStatsOptions& options, train::Config config) {
                 .bad = opened.count + static_cast<int64_t>(dataset.statistics().bad.size()),
                 .bad_named = opened.first,
                 .seconds = seconds.count()};
+  result.lengths = dataset.lengths();
+  if (options.part == data::Part::kTraining && data.has_length_buckets()) {
+    result.batches = train::padding_text(config, train::training_order(config, dataset));
+  }
   for (const auto& [sample, what] : result.statistics.bad) result.bad_named.push_back(what);
   return result;
 }
@@ -274,6 +281,12 @@ void print_images(const Statistics& statistics) {
              range_text(statistics.heights), range_text(statistics.widths));
 }
 
+void print_lengths(const Result& result) {
+  if (result.lengths.empty()) return;
+  fmt::print("tokens   {}\n", range_text(result.lengths));
+  if (!result.batches.empty()) fmt::print("batches  {}\n", result.batches);
+}
+
 void print_inputs(const Result& result) {
   if (result.statistics.inputs.empty()) return;
   const ChannelStats channel_stats(result, kMaxListed);
@@ -292,6 +305,7 @@ void print_text(const Result& result) {
   if (statistics.read > 0) {
     print_classes(result);
     print_images(statistics);
+    print_lengths(result);
     print_inputs(result);
   }
   fmt::print("bad      {}\n", result.bad > 0 ? fmt::format("{} records", result.bad) : "none");
@@ -325,6 +339,11 @@ void print_json(const Result& result) {
     json["height"] = range(statistics.heights);
     json["width"] = range(statistics.widths);
   }
+  if (!result.lengths.empty()) {
+    const auto [min, max] = std::ranges::minmax(result.lengths);
+    json["tokens"] = {{"min", min}, {"median", median(result.lengths)}, {"max", max}};
+  }
+  if (!result.batches.empty()) json["batches"] = result.batches;
   json["bad_records"] = {{"count", result.bad}, {"named", result.bad_named}};
   fmt::print("{}\n", train::json_text(json));
 }

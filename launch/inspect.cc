@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "comm/control.h"
 #include "core/text.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
+#include "launch/measure_operations.h"
 #include "launch/plan.h"
 #include "trainer/config/device.h"
 #include "trainer/config/grid.h"
@@ -56,7 +59,7 @@ void print_layers(const model::Program& program) {
   if (frozen > 0) fmt::print("* frozen; {} parameters are trainable\n", parameters - frozen);
 }
 
-void print_memory(const Target& target, const RankPlan& plan) {
+void print_memory(const RankPlan& plan) {
   fmt::print("\nPlanned memory of each of {} rank{}, in bytes\n", plan.ranks,
              plan.ranks == 1 ? "" : "s");
   const auto row = [](const std::string& name, size_t bytes) {
@@ -64,17 +67,64 @@ void print_memory(const Target& target, const RankPlan& plan) {
   };
   for (const train::RankMemory::Part& part : plan.memory.parts) row(part.name, part.bytes);
   row("total", plan.memory.total());
-  const size_t limit = train::memory_limit(target.config, plan.budget);
-  if (limit > 0) row("limit", limit);
+  if (plan.limit > 0) row("limit", plan.limit);
 }
 
-// Prints the memory of a rank with each way to reduce it.
-void print_choices(const Target& target, const model::Graph& graph, const RankPlan& plan) {
-  fmt::print("\nMemory of each rank without recomputation and with as much as saves memory\n");
+// The times of the plan's operations, or why there are none.
+struct Measured {
+  std::vector<double> seconds;  // see measure_operations
+  std::string problem;
+};
+
+Measured measure(const model::Graph& graph, const RankPlan& plan) {
+  // At most a quarter of the memory that a rank may use, if that is more.
+  const size_t max_bytes =
+      std::max(kMaxMeasuredBytes, plan.budget.bytes / static_cast<size_t>(plan.budget.ranks) / 4);
+  if (const size_t bytes = plan.memory.total(); bytes > max_bytes) {
+    return {{}, fmt::format("would take {} of memory", bytes_text(bytes))};
+  }
+  std::fflush(stdout);  // measuring takes a while
+  try {
+    return {measure_operations(plan, graph), ""};
+  } catch (const DeviceError& error) {
+    return {{}, error.what()};
+  }
+}
+
+// Returns "+3.1 ms", the time per step that a program takes for operations that run again.
+std::string added_text(const model::Program& program, const RankPlan& plan,
+                       const Measured& measured) {
+  if (train::repeated_operations(program) == 0) return "-";
+  if (measured.seconds.empty()) return "?";
+  const double seconds = recomputation_seconds(program, plan, measured.seconds);
+  return fmt::format("+{:.3g} ms", 1e3 * static_cast<double>(plan.batch.passes) * seconds);
+}
+
+// Prints the memory of a rank by use with each way to reduce it, and the way that training takes.
+void print_choices(const Target& target, const model::Graph& graph, const RankPlan& plan,
+                   const Measured& measured) {
+  fmt::print(
+      "\nMemory of each rank by choice: shards, and no or as much recomputation as saves memory.\n"
+      "\"again\" counts the operations of the forward pass that run again in the backward pass{}\n",
+      measured.problem.empty()
+          ? fmt::format(", and their time per step of {} pass{}, measured on this machine",
+                        plan.batch.passes, plan.batch.passes == 1 ? "" : "es")
+          : fmt::format("; their time was not measured: {}", measured.problem));
   const auto row = [](const auto&... cells) {
-    fmt::print("  {:<14}  {:<13}  {:>10}  {:>11}  {:>10}  {}\n", cells...);
+    fmt::print("  {:<14}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>10}  {:>5}  {:>10}  {}\n",
+               cells...);
   };
-  row("parallel.shard", "recomputation", "parameters", "activations", "total", "");
+  const auto row_of = [&](const RunConfig& run, const train::RankMemory& memory,
+                          const model::Program& program, const char* note) {
+    using Use = train::RankMemory::Use;
+    const auto bytes = [&](Use use) { return bytes_text(memory.of(use)); };
+    row(ParallelConfig::Shard_Name(run.parallel().shard()), bytes(Use::kParameters),
+        bytes(Use::kGradients), bytes(Use::kOptimizer), bytes(Use::kSaved), bytes(Use::kWork),
+        bytes_text(memory.total()), train::repeated_operations(program),
+        added_text(program, plan, measured), note);
+  };
+  row("parallel.shard", "parameters", "gradients", "optimizer", "saved", "work", "total", "again",
+      "added", "");
   for (const ParallelConfig::Shard shard :
        {ParallelConfig::NONE, ParallelConfig::OPTIMIZER, ParallelConfig::GRADIENTS}) {
     if (shard != ParallelConfig::NONE && plan.ranks == 1) continue;
@@ -83,13 +133,10 @@ void print_choices(const Target& target, const model::Graph& graph, const RankPl
     choice.config.run.mutable_parallel()->set_shard(shard);
     for (const size_t limit : {0, 1}) {
       const train::TrainingProgram compiled = plan_choice(choice, graph, plan, limit);
-      using Cause = train::RankMemory::Cause;
-      row(ParallelConfig::Shard_Name(shard), limit == 0 ? "none" : "most",
-          bytes_text(compiled.memory.of(Cause::kParameters)),
-          bytes_text(compiled.memory.of(Cause::kActivations)), bytes_text(compiled.memory.total()),
-          train::recomputation_text(*compiled.program));
+      row_of(choice.config.run, compiled.memory, *compiled.program, "");
     }
   }
+  row_of(target.config.run, plan.memory, *plan.program, "<- as configured");
 }
 
 std::string milliseconds(double seconds) { return fmt::format("{:.3g}", 1e3 * seconds); }
@@ -143,38 +190,19 @@ void print_stages(const Target& target, const model::Graph& graph, const RankPla
       std::ranges::find(layouts, grid.stages, [](const auto& each) { return each.grid.stages; });
   row("stage", "last layer", "parameters", "FLOP", "ms", "memory", "sends on", "sends back");
   for (int stage = 0; stage < grid.stages; ++stage) {
-    const size_t limit = train::memory_limit(target.config, plan.budget);
     const train::TrainingProgram compiled =
-        plan_choice(target, graph, plan, limit, grid.rank_of(stage, 0));
+        plan_choice(target, graph, plan, plan.limit, grid.rank_of(stage, 0));
     const std::vector<int>& begins = compiled.stage.begins;
     const auto index = static_cast<size_t>(stage);
     const size_t end =
         index < begins.size() ? static_cast<size_t>(begins[index]) : graph.nodes.size();
     const model::Program& program = *compiled.program;
     using model::Port;
-    row(stage, graph.nodes[end - 1].name,
-        bytes_text(compiled.memory.of(train::RankMemory::Cause::kParameters)),
+    row(stage, graph.nodes[end - 1].name, bytes_text(compiled.memory.model()),
         flops_text(program.forward_flops() + program.backward_flops()),
         layout == layouts.end() ? "-" : milliseconds(layout->stages[index].seconds),
         bytes_text(compiled.memory.total()), bytes_text(program.port_bytes(Port::kStageOutput)),
         bytes_text(program.port_bytes(Port::kStageInputGradient)));
-  }
-}
-
-void print_recomputation(const model::Graph& graph, const RankPlan& plan) {
-  const std::string text = train::recomputation_text(*plan.program);
-  if (text.empty()) return;
-  if (const size_t bytes = plan.memory.total(); bytes > kMaxMeasuredBytes) {
-    fmt::print("\n{}; their time was not measured, which would take {} of memory\n", text,
-               bytes_text(bytes));
-    return;
-  }
-  std::fflush(stdout);  // measuring takes a while
-  try {
-    const double seconds = measure_recomputation(plan, graph);
-    fmt::print("\n{}: {:.3g} ms per pass, measured\n", text, 1e3 * seconds);
-  } catch (const DeviceError& error) {
-    fmt::print("\n{}; their time was not measured: {}\n", text, error.what());
   }
 }
 
@@ -200,19 +228,18 @@ void print_plan(const InspectOptions& options, Target target, const model::Graph
                        {.batch = batch.micro, .dtype = train::compute_dtype(target.config)}, all)
                  : nullptr;
   print_layers(has_stages ? *whole : *plan->program);
-  print_memory(target, *plan);
-  print_choices(target, graph, *plan);
+  print_memory(*plan);
+  // Only a warning, because the network may be meant for another machine.
+  const std::string problem = memory_problem(target, graph, *plan);
+  const Measured measured = has_stages         ? Measured{{}, "a stage does not run alone"}
+                            : !problem.empty() ? Measured{{}, "there is too little memory"}
+                                               : measure(graph, *plan);
+  print_choices(target, graph, *plan, measured);
   print_stages(target, graph, *plan, layouts);
   print_layouts(layouts, options, ranks);
   const std::string warning = train::pipeline_warning(target.config, batch, ranks);
   if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
-  // Only a warning, because the network may be meant for another machine.
-  const std::string problem = memory_problem(target.config, *plan);
-  if (problem.empty() && !has_stages) {
-    print_recomputation(graph, *plan);
-  } else if (!problem.empty()) {
-    fmt::print(stderr, "warning: {}\n", problem);
-  }
+  if (!problem.empty()) fmt::print(stderr, "warning: {}\n", problem);
   if (options.listing) fmt::print("\n{}", plan->program->listing());
 }
 

@@ -164,10 +164,12 @@ int run(const Command& command) {
                                            : run_together(command, *world);
 }
 
-// Ignores SIGPIPE, so that a run continues if its output is no longer read, and opens closed
-// standard streams, so that no file of the run gets their descriptors and receives printed text.
+// Ignores SIGPIPE, so that a run continues if its output is no longer read, and SIGXFSZ, so that a
+// file beyond the limit on file sizes is an error that names it. Opens closed standard streams, so
+// that no file of the run gets their descriptors and receives printed text.
 void open_standard_streams() {
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
     if (fcntl(stream, F_GETFD) < 0) open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY);
   }

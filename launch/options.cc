@@ -61,14 +61,17 @@ Target load_onnx(const TargetOptions& options, const std::vector<std::string>& a
                  int ranks) {
   constexpr int64_t kUsualBatch = 16;
   const model::OnnxModel found = model::read_onnx(options.name);
-  if (found.outputs == 0) {
+  if (found.outputs == 0 || found.input.elements() == 0) {
     throw ConfigError(options.name, "the size of its input " + found.input.to_string() +
                                         " is not fixed; use a configuration with model.onnx");
   }
   data::SampleSpec samples;
-  samples.input = {DType::kF32, found.input, Layout::row_major()};
-  samples.target = {DType::kI32, Shape{}, Layout::row_major()};
+  const bool tokens = found.vocab_size > 0;
+  samples.input = {tokens ? DType::kI32 : DType::kF32, found.input, Layout::row_major()};
+  samples.target = {DType::kI32, found.label_per_token ? found.input : Shape{},
+                    Layout::row_major()};
   samples.classes = static_cast<int>(found.outputs);
+  if (tokens && !found.label_per_token) samples.vocab_size = found.vocab_size;
   ModelConfig model;
   model.set_onnx(options.name);
   return load_network(model, samples, kUsualBatch, options, assignments, ranks);

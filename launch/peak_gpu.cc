@@ -48,14 +48,14 @@ double matrix_flops(ops::Backend& backend, DType dtype, int64_t n, double& secon
   const auto stream = device.create_stream(StreamKind::kCompute);
   const TensorSpec matrix{dtype, {n, n}, Layout::row_major()};
   const std::array<TensorSpec, ops::DenseForward::kArgs> specs{matrix, matrix, ops::absent(),
-                                                               matrix};
+                                                               matrix, ops::absent()};
   const auto plan = backend.plan(ops::DenseForward{}, specs);
   const Buffer x = noise(device, *stream, matrix.bytes());
   const Buffer weight = noise(device, *stream, matrix.bytes());
   const Buffer y = device.allocate(matrix.bytes());
   const Buffer scratch = device.allocate(plan->scratch_bytes());
-  const std::array<void*, ops::DenseForward::kArgs> args{x.data(), weight.data(), nullptr,
-                                                         y.data()};
+  const std::array<void*, ops::DenseForward::kArgs> args{x.data(), weight.data(), nullptr, y.data(),
+                                                         nullptr};
   seconds = best_seconds(device, *stream, [&] { plan->encode(*stream, args, scratch.data()); });
   return flops(ops::DenseForward{}, specs) / seconds;
 }

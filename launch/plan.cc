@@ -8,8 +8,7 @@
 #include "core/text.h"
 #include "trainer/config/device.h"
 #include "trainer/config/loading.h"
-#include "trainer/optimizer/optimizer.h"
-#include "trainer/step/layer_costs.h"
+#include "trainer/step/memory_check.h"
 
 namespace trireme::cli {
 namespace {
@@ -22,6 +21,17 @@ int batches_of(const RankPlan& plan, const Target& target, comm::Communicator& a
   const int threads = train::loader_threads(target.config, target.in_memory,
                                             train::spare_cores(target.config, alone, *plan.device));
   return train::batches_in_memory(target.config, threads);
+}
+
+train::TrainingTarget training_target(const train::Config& config, const model::Graph& graph,
+                                      const RankPlan& plan, size_t limit) {
+  return {.config = config,
+          .graph = graph,
+          .backend = *plan.backend,
+          .ranks = plan.ranks,
+          .limit = limit,
+          .batches = plan.batches,
+          .cut_limit = plan.limit};
 }
 
 }  // namespace
@@ -40,7 +50,8 @@ std::vector<train::LayoutPrediction> predict_layouts(Target& target, const model
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);
   const int local_ranks = (ranks + hosts.hosts - 1) / hosts.hosts;
-  const size_t limit = train::memory_limit(config, train::memory_budget_of(*device, local_ranks));
+  const size_t limit =
+      train::memory_limit(config, train::memory_budget_of(*device, local_ranks, config, graph));
   train::LayoutPredictor predictor(
       config, graph, *backend, train::even_hosts(ranks, hosts.hosts, 1e9 / 8 * hosts.gigabits),
       limit, limit > 0 ? std::min(limit, kMaxMeasuredBytes) : kMaxMeasuredBytes);
@@ -67,63 +78,38 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
   auto plan = std::make_unique<RankPlan>();
   const auto alone = comm::create_local_communicator();
   plan->device = train::create_device(config, *alone);
-  plan->budget = train::memory_budget_of(*plan->device, local_ranks);
+  plan->budget = train::memory_budget_of(*plan->device, local_ranks, config, graph);
+  plan->limit = train::memory_limit(config, plan->budget);
   plan->backend = train::create_backend(config, *plan->device);
   plan->ranks = ranks;
   plan->batches = batches_of(*plan, target, *alone);
   const DeviceKind kind = plan->device->kind();
+  const train::TrainingTarget wanted = training_target(config, graph, *plan, plan->limit);
   train::require_fits(
-      config, train::min_memory(config, graph, train::plan_batch(config, ranks), kind, ranks),
+      wanted, train::min_memory(config, graph, train::plan_batch(config, ranks), kind, ranks),
       plan->budget);
-  const size_t limit = train::memory_limit(config, plan->budget);
-  const train::TrainingTarget wanted{.config = config,
-                                     .graph = graph,
-                                     .backend = *plan->backend,
-                                     .ranks = ranks,
-                                     .limit = limit,
-                                     .batches = plan->batches,
-                                     .cut_limit = limit};
   model::Parameters& parameters = plan->parameters;
   train::TrainingProgram compiled =
       train::compile_training(wanted, train::choose_passes(wanted), parameters);
   plan->batch = compiled.batch;
   plan->program = std::move(compiled.program);
   plan->memory = std::move(compiled.memory);
-  const OptimizerConfig& optimizer = config.run.optimizer();
-  const size_t arrays = train::optimizer_state_names(optimizer).size() + train::uses_ema(optimizer);
-  plan->checkpoint_bytes = parameters.array_bytes() + parameters.running_stat_bytes() +
-                           arrays * parameters.trained_bytes();
+  plan->checkpoint_bytes = train::checkpoint_bytes(config, plan->memory.network);
   return plan;
-}
-
-double measure_recomputation(const RankPlan& plan, const model::Graph& graph) {
-  const std::vector<double> seconds = train::measure_instructions(
-      graph, *plan.program, plan.parameters, *plan.backend, plan.batch.micro);
-  const std::vector<model::InstructionReport> instructions = plan.program->instructions();
-  double sum = 0;
-  for (size_t i = 0; i < instructions.size(); ++i) {
-    if (instructions[i].repeats) sum += seconds[i];
-  }
-  return sum;
 }
 
 train::TrainingProgram plan_choice(const Target& target, const model::Graph& graph,
                                    const RankPlan& plan, size_t limit, int rank) {
   model::Parameters parameters;
-  return train::compile_training({.config = target.config,
-                                  .graph = graph,
-                                  .backend = *plan.backend,
-                                  .ranks = plan.ranks,
-                                  .limit = limit,
-                                  .batches = plan.batches,
-                                  .rank = rank,
-                                  .cut_limit = train::memory_limit(target.config, plan.budget)},
-                                 plan.batch.passes, parameters);
+  train::TrainingTarget wanted = training_target(target.config, graph, plan, limit);
+  wanted.rank = rank;
+  return train::compile_training(wanted, plan.batch.passes, parameters);
 }
 
-std::string memory_problem(const train::Config& config, const RankPlan& plan) {
+std::string memory_problem(const Target& target, const model::Graph& graph, const RankPlan& plan) {
   try {
-    train::require_fits(config, plan.memory, plan.budget);
+    train::require_fits(training_target(target.config, graph, plan, plan.limit), plan.memory,
+                        plan.budget);
   } catch (const ConfigError& error) {
     return error.what();
   }

@@ -21,9 +21,10 @@ struct RankPlan {
   std::unique_ptr<const model::Program> program;
   train::RankMemory memory;
   train::MemoryBudget budget;  // the memory available on this machine
+  size_t limit = 0;            // see train::memory_limit
   int ranks = 1;
   int batches = 1;              // full batches in memory
-  size_t checkpoint_bytes = 0;  // approximate size of a checkpoint
+  size_t checkpoint_bytes = 0;  // see train::checkpoint_bytes
 };
 
 // Returns a description of the targets of the samples: "10 classes", "target f32 [2]".
@@ -57,12 +58,8 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
 train::TrainingProgram plan_choice(const Target& target, const model::Graph& graph,
                                    const RankPlan& plan, size_t limit, int rank = 0);
 
-// Returns the seconds that operations take which run again in the backward pass of a micro-batch.
-// Runs a few micro-batches of zeros, in the memory that the plan needs for them.
-double measure_recomputation(const RankPlan& plan, const model::Graph& graph);
-
 // Returns an error message if this machine does not have enough memory for the plan, or the plan
 // exceeds memory.limit_bytes, otherwise "".
-std::string memory_problem(const train::Config& config, const RankPlan& plan);
+std::string memory_problem(const Target& target, const model::Graph& graph, const RankPlan& plan);
 
 }  // namespace trireme::cli

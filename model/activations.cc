@@ -87,6 +87,18 @@ std::vector<size_t> bytes_in_use(std::span<const Instruction> instructions,
   return in_use;
 }
 
+size_t bytes_between(std::span<const Instruction> instructions, std::span<const Value> values,
+                     size_t position) {
+  size_t bytes = 0;
+  const auto after = static_cast<int>(position);
+  for (const MemoryRequest& request : lifetimes(instructions, values)) {
+    if (request.first >= 0 && request.first < after && request.last >= after) {
+      bytes += device_aligned(request.bytes);
+    }
+  }
+  return bytes;
+}
+
 ActivationPlan plan_activations(std::span<const Instruction> instructions,
                                 std::span<const Value> values) {
   std::vector<MemoryRequest> requests = lifetimes(instructions, values);

@@ -23,6 +23,10 @@ void share_in_place(std::span<const Instruction> instructions, std::span<Value> 
 std::vector<size_t> bytes_in_use(std::span<const Instruction> instructions,
                                  std::span<const Value> values);
 
+// Returns the bytes that instructions before `position` write and instructions from it on read.
+size_t bytes_between(std::span<const Instruction> instructions, std::span<const Value> values,
+                     size_t position);
+
 struct ActivationPlan {
   std::vector<size_t> offsets;          // by storage
   std::vector<size_t> scratch_offsets;  // by instruction

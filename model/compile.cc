@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "model/activations.h"
+#include "model/fuse_activations.h"
 #include "model/recompute.h"
 #include "model/stages.h"
 #include "ops/step_state.h"
@@ -285,6 +286,7 @@ void place_activations(CompiledNetwork& network) {
   share_in_place(instructions, network.values);
   ActivationPlan plan = plan_activations(instructions, network.values);
   network.activation_bytes = plan.bytes;
+  network.saved_bytes = bytes_between(instructions, network.values, network.forward_instructions);
   network.offsets = std::move(plan.offsets);
   for (size_t i = 0; i < instructions.size(); ++i) {
     network.operations.push_back({.plan = instructions[i].plan.get(),
@@ -309,8 +311,11 @@ void place_arguments(CompiledNetwork& network) {
       if (args[a] == kNoValue) continue;
       const Value& value = network.values[static_cast<size_t>(args[a])];
       if (value.home != Home::kPort) continue;
+      const int64_t rows = std::max<int64_t>(1, value.spec.shape[0]);
       network.port_args[static_cast<size_t>(value.index)].push_back(
-          {.place = network.table_size + a, .offset = value.offset});
+          {.place = network.table_size + a,
+           .offset = value.offset,
+           .row_bytes = value.spec.bytes() / static_cast<size_t>(rows)});
     }
     network.table_size += args.size();
     if (!operation.collective) continue;
@@ -393,6 +398,7 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
   network.forward_instructions = remove_dead(network.instructions, network.values,
                                              static_cast<size_t>(emitter->forward_instructions()));
   network.cache_bytes = emitter->cache_bytes();
+  network.carried_states = emitter->carried_states();
   adopt_specs(network, parameters);
   if (!options.stage.is_whole()) reduce_to_stage(network, options.stage, backend, parameters);
   place_parameters(network, options, parameters);
@@ -401,6 +407,7 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
     recompute(network.instructions, network.forward_instructions, network.values, backend,
               options.activation_limit);
   }
+  fuse_activations(network.instructions, network.forward_instructions, network.values, backend);
   place_all_running_stats(parameters);
   place_activations(network);
   place_arguments(network);

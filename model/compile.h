@@ -33,8 +33,9 @@ struct Operation {
 
 // A table entry bound to a port.
 struct PortArg {
-  size_t place;   // index into the table
-  size_t offset;  // in the memory of the port
+  size_t place;      // index into the table
+  size_t offset;     // in the memory of the port; that of one row for carried states
+  size_t row_bytes;  // of a row of the batch
 };
 
 struct CompiledNode {
@@ -56,7 +57,9 @@ struct CompiledNetwork {
   std::vector<size_t> bucket_offsets;  // in ModelArrays::buckets, of transient gradients
   size_t bucket_bytes = 0;
   size_t activation_bytes = 0;
+  size_t saved_bytes = 0;  // see Program::saved_bytes
   size_t cache_bytes = 0;
+  std::vector<CarriedState> carried_states;
   std::array<size_t, kPorts> stage_port_bytes{};  // see Program::port_bytes
   std::vector<CompiledNode> nodes;
   std::vector<int64_t> parameter_begins;

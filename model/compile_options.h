@@ -35,6 +35,10 @@ struct CompileOptions {
   // tokens of each sequence after those of earlier passes, whose keys and values it finds in
   // Port::kCache. 0: a pass reads whole sequences.
   int64_t part = 0;
+  // Whole sequences only: recurrent layers with `stateful` begin with the states in
+  // Port::kStatesBefore and write those after the last row to Port::kStatesAfter. If false, they
+  // begin with 0.
+  bool carry_states = false;
   // Training only: chooses the ends of gradient buckets (Parameters::bucket_ends) among the ends of
   // gradients, which ascend. If empty, there is one bucket.
   std::function<std::vector<int64_t>(std::span<const int64_t> ends)> bucket_ends = {};

@@ -59,9 +59,21 @@ Context::Context(const Program& program, const ModelArrays& arrays, void* activa
 
 void Context::bind(Port port, const void* memory) {
   auto* bytes = static_cast<std::byte*>(const_cast<void*>(memory));
-  for (const auto& [place, offset] : network_->port_args[static_cast<size_t>(port)]) {
-    table_[place] = bytes ? bytes + offset : nullptr;
+  for (const PortArg& arg : network_->port_args[static_cast<size_t>(port)]) {
+    table_[arg.place] = bytes ? bytes + arg.offset : nullptr;
   }
+}
+
+void Context::bind_states(const void* before, void* after, int64_t rows, int64_t first) {
+  const auto bind_rows = [&](Port port, const void* memory) {
+    auto* bytes = static_cast<std::byte*>(const_cast<void*>(memory));
+    for (const PortArg& arg : network_->port_args[static_cast<size_t>(port)]) {
+      table_[arg.place] = bytes + static_cast<size_t>(rows) * arg.offset +
+                          static_cast<size_t>(first) * arg.row_bytes;
+    }
+  };
+  bind_rows(Port::kStatesBefore, before);
+  bind_rows(Port::kStatesAfter, after);
 }
 
 void Context::bind_batch(const void* inputs, const void* targets, ops::StepState* state) {
@@ -145,6 +157,8 @@ std::string Context::describe(size_t instruction, const Value& value) const {
       if (value.index == static_cast<int>(Port::kTarget)) return "a target";
       if (value.index == static_cast<int>(Port::kOutput)) return "the output";
       if (value.index == static_cast<int>(Port::kCache)) return "the key-value cache";
+      if (value.index == static_cast<int>(Port::kStatesBefore)) return "a carried state";
+      if (value.index == static_cast<int>(Port::kStatesAfter)) return "a state to carry on";
       break;  // between stages, like activations
     case Home::kActivations:
       break;

@@ -46,6 +46,9 @@ class Context {
   // Sets the memory that a port reads or writes from now on. Ignores ports that the program does
   // not have. Memory is written only through kOutput, kState and kCache.
   void bind(Port port, const void* memory);
+  // Sets the memory of the carried states before and after a pass, in which each state has `rows`
+  // rows, one state after the other. Those of this context begin at row `first`.
+  void bind_states(const void* before, void* after, int64_t rows, int64_t first);
   // Binds kInput, kTarget and kState.
   void bind_batch(const void* inputs, const void* targets, ops::StepState* state);
 

@@ -55,7 +55,6 @@ std::optional<ops::SoftmaxCrossEntropy> Emitter::find_chunked_loss() const {
 }
 
 void Emitter::declare_parameters() {
-  std::vector<Shape> shapes;
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     const Node& node = graph_.nodes[n];
     for (const Signature::Parameter& declared : node.signature.parameters) {
@@ -71,6 +70,11 @@ void Emitter::declare_parameters() {
              .decays = declared.decays,
              .frozen = declared.frozen,
              .index = index});
+      } else if (const Shape& shape = parameters_.all[static_cast<size_t>(index)].spec.shape;
+                 shape != declared.shape && !declared.by_position) {
+        throw Error(
+            fmt::format("parameter {} is {} in this network and {} in another that shares it", name,
+                        declared.shape.to_string(), shape.to_string()));
       }
       nodes_[n].parameters.push_back(index);
     }
@@ -307,6 +311,22 @@ ValueId Emitter::new_cache(DType dtype, const Shape& shape) {
   values_[static_cast<size_t>(cache)].offset = cache_bytes_;
   cache_bytes_ += device_aligned(spec(cache).bytes());
   return cache;
+}
+
+Emitter::State Emitter::carried_state(const std::string& name, const Shape& row) {
+  if (!options_.carry_states) return {};
+  std::vector<int64_t> extents{batch()};
+  extents.insert(extents.end(), row.begin(), row.end());
+  const TensorSpec spec{gradient_dtype(), Shape(extents), Layout::row_major()};
+  const State state{add_port(Port::kStatesBefore, spec), add_port(Port::kStatesAfter, spec)};
+  for (const ValueId value : {state.before, state.after}) {
+    values_[static_cast<size_t>(value)].offset = carried_row_bytes_;
+  }
+  const size_t row_bytes = spec.bytes() / static_cast<size_t>(batch());
+  carried_row_bytes_ += row_bytes;
+  const std::string& layer = graph_.nodes[static_cast<size_t>(current_)].name;
+  carried_states_.push_back({layer + "." + name, row, row_bytes});
+  return state;
 }
 
 ValueId Emitter::workspace() { return add_value({.spec = ops::unsized_workspace()}); }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/collective.h"
@@ -40,8 +41,15 @@ struct Instruction {
   std::vector<ValueId> args;
   Collective* collective = nullptr;  // if set, the instruction sums args[0] over the ranks
   int node = -1;                     // the node that emitted it; -1 for the input
-  bool repeats = false;              // computes again what the forward pass has computed
+  int repeated = -1;                 // the instruction of the forward pass that it repeats, if any
   bool writes(int arg) const { return collective != nullptr || ops::is_output(op, arg); }
+};
+
+// A state that a recurrent layer carries from one batch to the next.
+struct CarriedState {
+  std::string name;  // "rnn.l0", of the first layer of 'rnn'
+  Shape row;         // of one sequence
+  size_t row_bytes = 0;
 };
 
 class Emitter {
@@ -108,6 +116,16 @@ class Emitter {
   // Returns row-major memory that keeps its contents between the passes over the parts.
   ValueId new_cache(const Shape& shape) { return new_cache(parameters_.dtype, shape); }
   ValueId new_cache(DType dtype, const Shape& shape);
+  // Returns the state that the layer carries between batches, before and after the pass: row-major
+  // values of gradient_dtype(), in which each sequence has a `row`. They are kNoValue if the program
+  // carries no states. `name` distinguishes the states of a layer.
+  struct State {
+    ValueId before = kNoValue;
+    ValueId after = kNoValue;
+  };
+  State carried_state(const std::string& name, const Shape& row);
+  // Returns the tokens that the network reads, i32 [batch, T].
+  ValueId tokens() const { return input_; }
   // Return values computed from the tokens that the network reads, see ops/key_ranges.h. All layers
   // share them.
   ValueId sequence_lengths(int32_t padding);
@@ -139,6 +157,7 @@ class Emitter {
   std::vector<Instruction>& instructions() { return instructions_; }
   int forward_instructions() const { return forward_instructions_; }
   size_t cache_bytes() const { return cache_bytes_; }
+  const std::vector<CarriedState>& carried_states() const { return carried_states_; }
   // For each parameter whose gradient had to be reordered, sets the parameter's layout to that in
   // which the plan writes the gradient. Returns whether any layout has changed.
   bool adopt_gradient_layouts();
@@ -200,6 +219,8 @@ class Emitter {
   int current_ = -1;
   int forward_instructions_ = 0;
   size_t cache_bytes_ = 0;
+  std::vector<CarriedState> carried_states_;
+  size_t carried_row_bytes_ = 0;  // of all carried states of a sequence
 };
 
 }  // namespace trireme::model

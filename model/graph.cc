@@ -249,6 +249,13 @@ Graph declare_graph(const NetworkConfig& network, const ModelInput& input) {
   return graph;
 }
 
+bool is_stateful(const ModelConfig& config) {
+  return config.zoo().stateful() ||
+         std::ranges::any_of(config.network().layer(), [](const LayerConfig& layer) {
+           return layer.lstm().stateful() || layer.gru().stateful();
+         });
+}
+
 Graph build_graph(const ModelConfig& config, const ModelInput& input) {
   Graph graph = declare_graph(network_of(config, input), input);
   elide_identities(graph);

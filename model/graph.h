@@ -53,6 +53,9 @@ struct Graph {
   std::vector<Node> nodes;  // in topological order; the last one is the loss
 };
 
+// Returns whether any layer carries states from one batch to the next (RecurrentConfig.stateful).
+bool is_stateful(const ModelConfig& config);
+
 // Returns the graph of the configured network, with shapes inferred and passes applied. Throws a
 // ConfigError that names the layer, the shape it reads and the shape it requires.
 Graph build_graph(const ModelConfig& config, const ModelInput& input);

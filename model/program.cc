@@ -52,6 +52,8 @@ std::unique_ptr<const Program> Program::compile(const Graph& graph, ops::Backend
 
 size_t Program::activation_bytes() const { return network_->activation_bytes; }
 
+size_t Program::saved_bytes() const { return network_->saved_bytes; }
+
 size_t Program::bucket_bytes() const { return network_->bucket_bytes; }
 
 const std::vector<size_t>& Program::bucket_offsets() const { return network_->bucket_offsets; }
@@ -99,6 +101,10 @@ size_t Program::activation_bytes_of(int begin, int end, ops::Backend& backend) c
 
 size_t Program::cache_bytes() const { return network_->cache_bytes; }
 
+const std::vector<CarriedState>& Program::carried_states() const {
+  return network_->carried_states;
+}
+
 double Program::forward_flops() const {
   return sum_flops(*network_, 0, network_->forward_instructions, -1);
 }
@@ -136,7 +142,7 @@ std::vector<InstructionReport> Program::instructions() const {
     const Instruction& instruction = network_->instructions[i];
     reports.push_back({.layer = instruction.node,
                        .forward = i < network_->forward_instructions,
-                       .repeats = instruction.repeats,
+                       .repeated = instruction.repeated,
                        .operation = operation_of(instruction),
                        .flops = sum_flops(*network_, i, i + 1, -1),
                        .bytes = traffic(instruction)});
@@ -153,6 +159,8 @@ std::string Program::listing() const {
                                               "output",
                                               "starts",
                                               "cache",
+                                              "states before",
+                                              "states after",
                                               "stage input",
                                               "stage output",
                                               "gradient of stage output",
@@ -160,10 +168,11 @@ std::string Program::listing() const {
   std::string text;
   for (size_t i = 0; i < network_->instructions.size(); ++i) {
     const Instruction& instruction = network_->instructions[i];
-    text += fmt::format(
-        "{:4} {}{} {}", i, operation_of(instruction), instruction.repeats ? " (repeated)" : "",
-        instruction.node < 0 ? "input"
-                             : network_->nodes[static_cast<size_t>(instruction.node)].name);
+    text += fmt::format("{:4} {}{} {}", i, operation_of(instruction),
+                        instruction.repeated >= 0 ? " (repeated)" : "",
+                        instruction.node < 0
+                            ? "input"
+                            : network_->nodes[static_cast<size_t>(instruction.node)].name);
     for (ValueId arg : instruction.args) {
       if (arg == kNoValue) {
         text += " | -";

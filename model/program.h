@@ -24,13 +24,16 @@ enum class Port : uint8_t {
   // With CompileOptions::part:
   kStarts,  // i32 [batch]: the position of the first token that is read of each sequence
   kCache,   // Program::cache_bytes() bytes, the same for all programs of a network and a batch
+  // With CompileOptions::carry_states, see Context::bind_states():
+  kStatesBefore,  // the states before the first row of each sequence
+  kStatesAfter,   // those after the last row
   // With CompileOptions::stage, Program::port_bytes() bytes each, in use like the activations:
   kStageInput,           // activations from the previous stage
   kStageOutput,          // activations for the next stage
   kStageOutputGradient,  // gradients from the next stage
   kStageInputGradient,   // gradients for the previous stage
 };
-inline constexpr size_t kPorts = 10;
+inline constexpr size_t kPorts = 12;
 
 struct LayerReport {
   std::string name;
@@ -44,9 +47,11 @@ struct LayerReport {
 
 // Describes one operation of a program.
 struct InstructionReport {
+  bool repeats() const { return repeated >= 0; }  // in the backward pass
+
   int layer = -1;  // index into Program::layers(); -1 if it prepares the input
   bool forward = true;
-  bool repeats = false;        // in the backward pass, computes outputs of the forward pass again
+  int repeated = -1;           // the operation of the forward pass that it repeats, if any
   std::string_view operation;  // "conv2d_backward_data"
   double flops = 0;            // see Program::forward_flops
   double bytes = 0;            // see Program::traffic_bytes
@@ -72,7 +77,12 @@ class Program {
   ~Program();
 
   size_t activation_bytes() const;
+  // Returns the bytes of activations that the backward pass reads, which wait for it at the end of the
+  // forward pass. At other times activation_bytes() may be in use.
+  size_t saved_bytes() const;
   size_t cache_bytes() const;  // of Port::kCache
+  // Returns the states of Port::kStatesBefore and kStatesAfter, in their order in memory.
+  const std::vector<CarriedState>& carried_states() const;
   // Returns the bytes that a stage exchanges with an adjacent one through the port.
   size_t port_bytes(Port port) const;
   // Returns whether any operation reads the samples or their targets.

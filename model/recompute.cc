@@ -156,7 +156,7 @@ class Recomputation {
         add_producers(from_.instructions_[static_cast<size_t>(needed[n])].args);
       }
       std::ranges::sort(needed);
-      for (const int i : needed) insert(from_.instructions_[static_cast<size_t>(i)]);
+      for (const int i : needed) insert(i);
     }
 
     // Replaces values of the forward pass that have been computed again.
@@ -168,14 +168,15 @@ class Recomputation {
     }
 
    private:
-    void insert(const Instruction& original) {
+    void insert(int index) {
+      const Instruction& original = from_.instructions_[static_cast<size_t>(index)];
       Instruction& copy = to_.instructions.emplace_back(original);
-      copy.repeats = true;
-      // Running statistics have been updated by the original.
+      copy.repeated = index;
+      // The original has updated running statistics and carried states.
       for (size_t a = 0; a < copy.args.size(); ++a) {
         const ValueId arg = copy.args[a];
         if (arg == kNoValue || !copy.writes(static_cast<int>(a))) continue;
-        if (from_.value(arg).home == Home::kRunningStat) copy.args[a] = kNoValue;
+        if (outlives_step(from_.value(arg))) copy.args[a] = kNoValue;
       }
       redirect(copy.args);
     }
@@ -214,7 +215,12 @@ class Recomputation {
 
   const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
 
-  // Returns whether a copy of the instruction that does not update running statistics has no other
+  static bool outlives_step(const Value& value) {
+    return value.home == Home::kRunningStat ||
+           (value.home == Home::kPort && value.index == static_cast<int>(Port::kStatesAfter));
+  }
+
+  // Returns whether a copy of the instruction that updates nothing that outlives the step has no other
   // effect than to compute its outputs.
   bool can_repeat(size_t i) const {
     const Instruction& instruction = instructions_[i];
@@ -222,7 +228,7 @@ class Recomputation {
     for (size_t a = 0; a < instruction.args.size(); ++a) {
       const ValueId arg = instruction.args[a];
       if (arg == kNoValue || !instruction.writes(static_cast<int>(a))) continue;
-      if (value(arg).home == Home::kRunningStat) continue;
+      if (outlives_step(value(arg))) continue;
       if (value(arg).home != Home::kActivations) return false;
       if (producer_[static_cast<size_t>(value(arg).storage)] != static_cast<int>(i)) return false;
     }

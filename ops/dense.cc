@@ -23,21 +23,33 @@ double dense_flops(const TensorSpec& weight, const TensorSpec& y) {
 
 }  // namespace
 
-const OpInfo DenseForward::kInfo{
-    .name = "dense_forward",
-    .args = {
-        {"x", Use::kIn}, {"weight", Use::kIn}, {"bias", Use::kIn, kOptional}, {"y", Use::kOut}}};
+const OpInfo DenseForward::kInfo{.name = "dense_forward",
+                                 .args = {{"x", Use::kIn},
+                                          {"weight", Use::kIn},
+                                          {"bias", Use::kIn, kOptional},
+                                          {"y", Use::kOut},
+                                          {"z", Use::kOut, kOptional}}};
 void DenseForward::check(const Checker& c) const {
-  check_fused(c, activation);
   check_dense(c, kX, kWeight, kY);
   c.is(kBias, {c.shape(kWeight)[0]});
+  c.is(kZ, c.shape(kY));
+  if (c.present(kZ) && activation == Activation::kNone) {
+    c.refuse("without an activation, z is y");
+  }
 }
 double DenseForward::flops(Specs specs) const { return dense_flops(specs[kWeight], specs[kY]); }
 
 const OpInfo DenseBackwardData::kInfo{
     .name = "dense_backward_data",
-    .args = {{"dy", Use::kIn}, {"weight", Use::kIn}, {"dx", Use::kOut}}};
-void DenseBackwardData::check(const Checker& c) const { check_dense(c, kDx, kWeight, kDy); }
+    .args = {
+        {"dy", Use::kIn}, {"weight", Use::kIn}, {"dx", Use::kOut}, {"saved", Use::kIn, kOptional}}};
+void DenseBackwardData::check(const Checker& c) const {
+  check_dense(c, kDx, kWeight, kDy);
+  c.is(kSaved, c.shape(kDx));
+  if (c.present(kSaved) != (activation != Activation::kNone)) {
+    c.refuse("takes the saved tensor of an activation, and only of one");
+  }
+}
 double DenseBackwardData::flops(Specs specs) const {
   return dense_flops(specs[kWeight], specs[kDy]);
 }

@@ -1,5 +1,8 @@
 #include "ops/embedding.h"
 
+#include <fmt/format.h>
+
+#include "ops/op.h"
 #include "ops/row_positions.h"
 
 namespace trireme::ops {
@@ -15,6 +18,14 @@ void check_tokens(const Checker& c, int tokens, int x, int positions) {
   const int64_t length = c.shape(positions)[0];
   c.at_least(1, {&length, 1}, "the number of positions");
   c.is(positions, {length, shape[1]});
+}
+
+// Requires rows of whole sequences, which are not longer than there are positions.
+void check_length(const Checker& c, int64_t length, int64_t rows, int64_t positions) {
+  if (length < 0 || length > positions) {
+    c.refuse(fmt::format("sequences of {} rows have only {} positions", length, positions));
+  }
+  check_whole_sequences(c, rows, length > 0 ? length : positions);
 }
 
 }  // namespace
@@ -33,7 +44,7 @@ void EmbeddingForward::check(const Checker& c) const {
   if (c.present(kStarts)) {
     check_parts(c, kStarts, rows);
   } else if (c.present(kPositions)) {
-    check_whole_sequences(c, rows, c.shape(kPositions)[0]);
+    check_length(c, length, rows, c.shape(kPositions)[0]);
   }
 }
 
@@ -47,11 +58,16 @@ const OpInfo EmbeddingBackward::kInfo{.name = "embedding_backward",
 void EmbeddingBackward::check(const Checker& c) const {
   check_tokens(c, kTokens, kDy, kDpositions);
   if (c.present(kDpositions)) {
-    check_whole_sequences(c, c.shape(kDy)[0], c.shape(kDpositions)[0]);
+    check_length(c, length, c.shape(kDy)[0], c.shape(kDpositions)[0]);
   }
   c.rank(kDtable, 2);
   c.is(kDtable, {c.shape(kDtable)[0], c.shape(kDy)[1]});
   c.is(kAddend, c.shape(kDtable));
+}
+
+int64_t sequence_length(int64_t length, const TensorSpec& positions, int64_t unset) {
+  if (is_absent(positions)) return unset;
+  return length > 0 ? length : positions.shape[0];
 }
 
 }  // namespace trireme::ops

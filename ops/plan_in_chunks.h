@@ -47,7 +47,7 @@ RowChunk make_chunk(const LinearCrossEntropy& op, Specs specs, int64_t first_row
   loss.first_row = first_row;
   RowChunk chunk;
   chunk.first_row = first_row;
-  chunk.forward = make(DenseForward{}, std::array{x, weight, specs[O::kBias], logits});
+  chunk.forward = make(DenseForward{}, std::array{x, weight, specs[O::kBias], logits, absent()});
   chunk.loss =
       make(loss, std::array{logits, labels, specs[O::kState],
                             has_dweight || has_dx ? logits : absent(), specs[O::kMetrics]});
@@ -57,7 +57,7 @@ RowChunk make_chunk(const LinearCrossEntropy& op, Specs specs, int64_t first_row
   }
   if (has_dx) {
     chunk.backward_data =
-        make(DenseBackwardData{}, std::array{logits, weight, rows_of(specs[O::kDx])});
+        make(DenseBackwardData{}, std::array{logits, weight, rows_of(specs[O::kDx]), absent()});
   }
   return chunk;
 }
@@ -66,9 +66,9 @@ RowChunk make_chunk(const LinearCrossEntropy& op, Specs specs, int64_t first_row
 inline void encode_chunk(const RowChunk& chunk, Stream& stream, Args args, void* logits,
                          void* scratch) {
   using O = LinearCrossEntropy;
-  void *const x = args[O::kX], *const weight = args[O::kWeight];
+  void *const x = args[O::kX], *const weight = args[O::kWeight], *const none = nullptr;
   void* const dlogits = chunk.backward_weights || chunk.backward_data ? logits : nullptr;
-  chunk.forward->encode(stream, std::array{x, weight, args[O::kBias], logits}, scratch);
+  chunk.forward->encode(stream, std::array{x, weight, args[O::kBias], logits, none}, scratch);
   chunk.loss->encode(
       stream, std::array{logits, args[O::kLabels], args[O::kState], dlogits, args[O::kMetrics]},
       scratch);
@@ -78,7 +78,7 @@ inline void encode_chunk(const RowChunk& chunk, Stream& stream, Args args, void*
   }
   // Comes last, since dx may be x.
   if (chunk.backward_data) {
-    chunk.backward_data->encode(stream, std::array{dlogits, weight, args[O::kDx]}, scratch);
+    chunk.backward_data->encode(stream, std::array{dlogits, weight, args[O::kDx], none}, scratch);
   }
 }
 

@@ -17,6 +17,13 @@ void check_layer(const Checker& c, RecurrentCell cell, int x, int weight_ih, int
   c.is(y, {in[0], in[1], hidden});
 }
 
+// The tokens say where documents end, in the order in which the rows are read.
+void check_documents(const Checker& c, int tokens, const Shape& y, bool reverse) {
+  if (!c.present(tokens)) return;
+  c.is_i32(tokens, {y[0], y[1]});
+  if (reverse) c.refuse("tokens require sequences that are read from their first row");
+}
+
 // Of the products with both weights, for all rows.
 double product_flops(const TensorSpec& x, const TensorSpec& weight_ih,
                      const TensorSpec& weight_hh) {
@@ -33,6 +40,7 @@ const OpInfo RecurrentForward::kInfo{.name = "recurrent_forward",
                                               {"bias_ih", Use::kIn},
                                               {"bias_hh", Use::kIn},
                                               {"initial state", Use::kIn, kOptional},
+                                              {"tokens", Use::kIn, kOptional},
                                               {"y", Use::kOut},
                                               {"final state", Use::kOut, kOptional},
                                               {"workspace", Use::kOut, kOptional}}};
@@ -41,6 +49,7 @@ void RecurrentForward::check(const Checker& c) const {
   const Shape& y = c.shape(kY);
   c.is(kBiasIh, {gates_of(cell) * y[2]});
   c.is(kBiasHh, {gates_of(cell) * y[2]});
+  check_documents(c, kTokens, y, reverse);
   c.is(kInitial, {y[0], states_of(cell), y[2]});
   c.is(kFinal, {y[0], states_of(cell), y[2]});
 }
@@ -53,6 +62,7 @@ const OpInfo RecurrentBackward::kInfo{.name = "recurrent_backward",
                                                {"weight_ih", Use::kIn},
                                                {"weight_hh", Use::kIn},
                                                {"initial state", Use::kIn, kOptional},
+                                               {"tokens", Use::kIn, kOptional},
                                                {"y", Use::kIn},
                                                {"workspace", Use::kIn},
                                                {"dy", Use::kIn},
@@ -64,6 +74,7 @@ const OpInfo RecurrentBackward::kInfo{.name = "recurrent_backward",
 void RecurrentBackward::check(const Checker& c) const {
   check_layer(c, cell, kX, kWeightIh, kWeightHh, kY);
   const Shape& y = c.shape(kY);
+  check_documents(c, kTokens, y, reverse);
   c.is(kInitial, {y[0], states_of(cell), y[2]});
   c.is(kDy, y);
   c.is(kDx, c.shape(kX));
@@ -93,6 +104,7 @@ const OpInfo CachedRecurrent::kInfo{.name = "cached_recurrent",
                                              {"bias_ih", Use::kIn},
                                              {"bias_hh", Use::kIn},
                                              {"starts", Use::kIn},
+                                             {"tokens", Use::kIn, kOptional},
                                              {"cache", Use::kInOut},
                                              {"y", Use::kOut}}};
 void CachedRecurrent::check(const Checker& c) const {
@@ -101,6 +113,7 @@ void CachedRecurrent::check(const Checker& c) const {
   c.is(kBiasIh, {gates_of(cell) * y[2]});
   c.is(kBiasHh, {gates_of(cell) * y[2]});
   c.is_i32(kStarts, {y[0]});
+  check_documents(c, kTokens, y, /*reverse=*/false);
   c.rank(kCache, 4);
   c.is(kCache, {y[0], c.shape(kCache)[1], states_of(cell), y[2]});
 }

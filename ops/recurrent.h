@@ -27,17 +27,32 @@ constexpr int64_t gates_of(RecurrentCell cell) { return cell == RecurrentCell::k
 constexpr int64_t states_of(RecurrentCell cell) { return cell == RecurrentCell::kLstm ? 2 : 1; }
 
 // kInitial [B, S, H], the state before the first step, is 0 if absent. kFinal [B, S, H], that after
-// the last step, is optional. Both are f32, whatever the compute dtype. kWorkspace has what the
+// the last step, is optional. Both are f32, whatever the compute dtype. If kTokens, i32 [B, T], is
+// present, the state after a row whose token is `document_end` is 0 for the rows that follow, and
+// in kFinal; y has h' of that row. It cannot be combined with `reverse`. kWorkspace has what the
 // backward pass needs, in a size that the plan chooses (request it with `unsized_workspace()`); it
 // is absent in inference.
 struct RecurrentForward {
-  enum Arg { kX, kWeightIh, kWeightHh, kBiasIh, kBiasHh, kInitial, kY, kFinal, kWorkspace, kArgs };
+  enum Arg {
+    kX,
+    kWeightIh,
+    kWeightHh,
+    kBiasIh,
+    kBiasHh,
+    kInitial,
+    kTokens,
+    kY,
+    kFinal,
+    kWorkspace,
+    kArgs
+  };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
   double flops(Specs specs) const;
 
   RecurrentCell cell = RecurrentCell::kLstm;
   bool reverse = false;  // reads each sequence from its last row to its first
+  int32_t document_end = 0;
 };
 
 // Computes the gradients from dy. No gradient flows into the initial state or from the final one
@@ -49,6 +64,7 @@ struct RecurrentBackward {
     kWeightIh,
     kWeightHh,
     kInitial,
+    kTokens,
     kY,
     kWorkspace,
     kDy,
@@ -65,6 +81,7 @@ struct RecurrentBackward {
 
   RecurrentCell cell = RecurrentCell::kLstm;
   bool reverse = false;
+  int32_t document_end = 0;
 };
 
 // Reads sequences in parts, for generation: x [B, T, C] has the next T rows of each sequence, at
@@ -72,14 +89,15 @@ struct RecurrentBackward {
 // [B, positions, S, H], f32, which has those of the rows before; the first row of the part goes on
 // from the state of the position before it, or from 0 at position 0. Rows at positions that the
 // cache does not have are padding: they are not written, and give 0. kStarts is i32 [B], not
-// negative.
+// negative. kTokens and `document_end` are those of RecurrentForward.
 struct CachedRecurrent {
-  enum Arg { kX, kWeightIh, kWeightHh, kBiasIh, kBiasHh, kStarts, kCache, kY, kArgs };
+  enum Arg { kX, kWeightIh, kWeightHh, kBiasIh, kBiasHh, kStarts, kTokens, kCache, kY, kArgs };
   static const OpInfo kInfo;
   void check(const Checker& c) const;
   double flops(Specs specs) const;
 
   RecurrentCell cell = RecurrentCell::kLstm;
+  int32_t document_end = 0;
 };
 
 }  // namespace trireme::ops

@@ -26,7 +26,7 @@ std::unique_ptr<OpPlan> plan_input_product(const Op&, Specs specs, const Make& m
   const TensorSpec x = as_rows(specs[Op::kX]);
   const TensorSpec &weight = specs[Op::kWeightIh], &bias = specs[Op::kBiasIh];
   const TensorSpec a{DType::kF32, {x.shape[0], weight.shape[0]}, Layout::row_major()};
-  return make(DenseForward{}, std::array{x, weight, bias, a});
+  return make(DenseForward{}, std::array{x, weight, bias, a, absent()});
 }
 
 // The gradients of the parameters and of x, from those of the gates.
@@ -49,7 +49,7 @@ class RecurrentGradients {
                         std::array{before, gates, specs[Op::kDweightHh], specs[Op::kDbiasHh]});
     }
     if (!is_absent(specs[Op::kDx])) {
-      x_ = make(DenseBackwardData{}, std::array{gates, weight, as_rows(specs[Op::kDx])});
+      x_ = make(DenseBackwardData{}, std::array{gates, weight, as_rows(specs[Op::kDx]), absent()});
     }
   }
 
@@ -72,7 +72,10 @@ class RecurrentGradients {
           stream, std::array{steps.before, steps.dr, args[Op::kDweightHh], args[Op::kDbiasHh]},
           scratch);
     }
-    if (x_) x_->encode(stream, std::array{steps.da, args[Op::kWeightIh], args[Op::kDx]}, scratch);
+    void* const none = nullptr;
+    if (x_) {
+      x_->encode(stream, std::array{steps.da, args[Op::kWeightIh], args[Op::kDx], none}, scratch);
+    }
   }
 
  private:

@@ -47,6 +47,14 @@ Connection::~Connection() {
   handle_ = nullptr;
 }
 
+void Connection::cancel() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (!handle_) return;
+  failure_ = fmt::format("NCCL: cancelled, since this rank has failed; the last call queued was {}",
+                         describe(latest_));
+  library_.comm_abort(std::exchange(handle_, nullptr));
+}
+
 std::string Connection::failure() const {
   std::lock_guard lock(mutex_);
   return failure_;

@@ -68,6 +68,9 @@ class Connection {
     if (handle_) function(handle_);
   }
 
+  // Aborts the communicator alone: operations on the GPU that wait for a peer end.
+  void cancel() noexcept;
+
   // Returns why the communicator was aborted; empty if it was not.
   std::string failure() const;
 

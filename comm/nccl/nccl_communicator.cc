@@ -139,6 +139,8 @@ class NcclCommunicator final : public Communicator {
     all_reduce_sum(barrier_buffer_.data(), 1, DType::kF32, stream, {});
   }
 
+  void cancel() noexcept override { connection_.cancel(); }
+
   std::unique_ptr<Communicator> split(int color, int key) override {
     auto host = host_->split(color, key);
     ncclConfig_t config = non_blocking();

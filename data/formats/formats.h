@@ -50,8 +50,9 @@ std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part);
 std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part, uint64_t seed);
 // Reads the text into memory. Applies data.holdout itself.
 std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part, uint64_t seed);
-// Encodes all texts into memory.
-std::unique_ptr<Dataset> open_labeled_text(const DataConfig& config, Part part);
+// Encodes all texts into memory. `part` is the part to open, and `files` selects the files.
+std::unique_ptr<Dataset> open_labeled_text(const DataConfig& config, Part part, Part files,
+                                           uint64_t seed);
 // Opens texts for inference, see read_labeled_records; labels are ignored, and are 0. `spec` is that
 // of the training samples.
 std::unique_ptr<Dataset> open_unlabeled_texts(std::span<const std::string> paths,

@@ -260,6 +260,9 @@ class TextDataset final : public Dataset {
     return fmt::format("text {}: {}{}{}{}", encoded_.text.path, describe(spec_, size()), tokenizer,
                        unused, skipped_note(bad_));
   }
+  bool continues(SampleId id) const override {
+    return id.index > 0 && used_.at(id.index) == used_.at(id.index - 1) + 1;
+  }
   std::string where(int64_t index) const override {
     return fmt::format("{}: {} {}", encoded_.text.path, encoded_.unit(),
                        first_ + windows_.begin(used_.at(index), seed_, 0));

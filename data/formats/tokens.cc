@@ -302,6 +302,9 @@ class Tokens final : public Dataset {
     return fmt::format("tokens {}{}: {}{}{}", files_[0].path(), more, describe(spec_, size_),
                        unused, skipped_note(bad_));
   }
+  bool continues(SampleId id) const override {
+    return id.index > 0 && !std::ranges::binary_search(ends_, id.index);
+  }
   std::string where(int64_t index) const override {
     const auto [file, begin] = find(index, 0);
     return fmt::format("{}: token {}", file.path(), begin);

@@ -13,8 +13,11 @@ int64_t even_below(int64_t n) { return n - n % 2; }
 }  // namespace
 
 Placement::Placement(const LoaderOptions& options, int64_t size, int64_t unit_rows)
-    : size_(size),
+    : order_(options.order),
+      seed_(options.seed),
+      size_(size),
       global_batch_(options.global_batch),
+      has_streams_(options.order.streams > 0),
       rank_(options.rank),
       ranks_(options.ranks),
       unit_rows_(unit_rows) {}
@@ -36,9 +39,11 @@ void Placement::place(int64_t number, Batch& batch) const {
   }
   batch.global_rows = std::min(global_batch_, size_ - batch.position);
   batch.last_of_epoch = batch.position + batch.global_rows == size_;
-  const Share share = share_of(batch.global_rows, rank_, ranks_);
+  const Share share = share_of(has_streams_ ? global_batch_ : batch.global_rows, rank_, ranks_);
+  batch.length =
+      Order(order_, seed_, batch.epoch, size_).batch_length(batch.position, batch.global_rows);
   batch.first_row = share.begin;
-  batch.rows = share.rows;
+  batch.rows = std::clamp<int64_t>(batch.global_rows - share.begin, 0, share.rows);
 }
 
 int Placement::units(const Batch& batch) const {

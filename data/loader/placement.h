@@ -33,8 +33,11 @@ class Placement {
   Rows unit(const Batch& batch, int index) const;
 
  private:
+  OrderOptions order_;
+  uint64_t seed_;
   int64_t size_;
   int64_t global_batch_;
+  bool has_streams_;  // rows always belong to the same rank
   int rank_;
   int ranks_;
   int64_t unit_rows_;  // even

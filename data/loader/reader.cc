@@ -92,7 +92,11 @@ bool UnitReader::read_row(Slot& slot, const Order& order, int64_t row, const Sam
   if (!in_memory_) status_.restart_timer();
   report_progress(std::exchange(first_, false));
   const bool own = row >= batch.first_row && row < batch.first_row + batch.rows;
-  if (own) slot.set_sample(row - batch.first_row, sample_);
+  if (own) {
+    slot.set_sample(row - batch.first_row, sample_);
+    const bool follows = options_.order.streams > 0 && batch.position > 0;
+    slot.set_continues(row - batch.first_row, follows && dataset_.continues(id));
+  }
   if (!options_.reads) return true;
   try {
     read_sample(id, to);

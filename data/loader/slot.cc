@@ -15,6 +15,8 @@ void Slot::allocate(Device& device, int64_t capacity, const SampleSpec& spec, bo
   const size_t rows = capacity;
   samples_.resize(rows);
   batch.samples = samples_.data();
+  continues_ = std::make_unique<bool[]>(rows);
+  batch.continues = continues_.get();
   if (!reads) return;
   inputs_ = device.allocate_host(rows * input_bytes_);
   targets_ = device.allocate_host(rows * target_bytes_);
@@ -71,6 +73,16 @@ void Slot::remove_faulty_rows() {
   std::memset(end.input, 0, rest * input_bytes_);
   std::memset(end.target, 0, rest * target_bytes_);
   used_rows_ = batch.rows;
+}
+
+void Slot::shorten_rows() {
+  if (batch.length == 0 || !batch.inputs) return;
+  const auto rows = static_cast<size_t>(batch.rows);
+  const size_t bytes = static_cast<size_t>(batch.length) * sizeof(int32_t);
+  for (size_t row = 1; row < rows; ++row) {
+    std::memmove(batch.inputs + row * bytes, batch.inputs + row * input_bytes_, bytes);
+  }
+  std::memset(batch.inputs + rows * bytes, 0, rows * (input_bytes_ - bytes));
 }
 
 }  // namespace trireme::data

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -31,13 +32,14 @@ class Slot {
   // Allocates memory for samples if `reads`, see LoaderOptions.
   void allocate(Device& device, int64_t capacity, const SampleSpec& spec, bool reads);
 
-  // The next three functions are for the threads that fill the slot. add() is thread-safe; at() and
-  // set_sample() may be called concurrently for different rows. Rows are counted from the first row
+  // The next three functions are for the threads that fill the slot. add() is thread-safe; the
+  // others may be called concurrently for different rows. Rows are counted from the first row
   // of this rank's share.
   SampleMemory at(int64_t row) const {
     return {batch.inputs + row * input_bytes_, batch.targets + row * target_bytes_};
   }
   void set_sample(int64_t row, int64_t sample) { samples_[row] = sample; }
+  void set_continues(int64_t row, bool continues) { continues_[row] = continues; }
   void add(RowFault fault);
 
   // The next two functions are for the loader's thread, after the slot has been filled.
@@ -45,6 +47,8 @@ class Slot {
   const std::vector<RowFault>& faults();
   // Moves the good rows together, keeping their order, and zeroes the rows after them.
   void remove_faulty_rows();
+  // Moves the first batch.length tokens of the rows together, if it is positive.
+  void shorten_rows();
 
   // The following members may only be accessed by the loader's thread or while holding its lock.
   void clear();
@@ -61,6 +65,7 @@ class Slot {
   Buffer inputs_;
   Buffer targets_;
   std::vector<int64_t> samples_;
+  std::unique_ptr<bool[]> continues_;
   size_t input_bytes_ = 0;
   size_t target_bytes_ = 0;
   int64_t used_rows_ = 0;  // rows that may be nonzero

@@ -15,6 +15,7 @@ class Attention final : public Layer {
   explicit Attention(const AttentionConfig& config) : config_(config) {}
   std::string_view kind() const override { return "attention"; }
   bool is_causal() const override { return config_.causal(); }
+  bool skips_padding() const override { return config_.causal() || config_.has_padding_token(); }
   std::vector<TokenField> token_fields() const override {
     return {{"attention.padding_token", padding_token()},
             {"attention.document_end", document_end()}};

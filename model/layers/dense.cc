@@ -39,7 +39,7 @@ class Dense final : public Layer {
   ValueId forward(Emitter& emit) const override {
     const ValueId y = emit.new_output();
     emit.emit(ops::DenseForward{activation_},
-              {emit.rows(emit.input()), emit.parameter(0), bias(emit), emit.rows(y)});
+              {emit.rows(emit.input()), emit.parameter(0), bias(emit), emit.rows(y), kNoValue});
     return y;
   }
 
@@ -52,7 +52,8 @@ class Dense final : public Layer {
     }
     if (!emit.needs_gradient()) return;
     const ValueId dx = emit.new_value_like(emit.input());
-    emit.emit(ops::DenseBackwardData{}, {emit.rows(dy), emit.parameter(0), emit.rows(dx)});
+    emit.emit(ops::DenseBackwardData{},
+              {emit.rows(dy), emit.parameter(0), emit.rows(dx), kNoValue});
     emit.accumulate_gradient(0, dx);
   }
 

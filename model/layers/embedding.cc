@@ -15,6 +15,7 @@ class Embedding final : public Layer {
   std::string_view kind() const override { return "embedding"; }
   // A part of a sequence does not have the tokens from which segments are counted.
   bool is_causal() const override { return !config_.has_segment_end(); }
+  bool skips_padding() const override { return true; }
   bool reads_tokens() const override { return true; }
   std::vector<TokenField> token_fields() const override {
     return {{"embedding.segment_end",
@@ -37,14 +38,16 @@ class Embedding final : public Layer {
       case EmbeddingConfig::LEARNED:
         signature.parameters.push_back({.name = "position",
                                         .shape = {length, units},
-                                        .init = table_initializer(config_.position_init())});
+                                        .init = table_initializer(config_.position_init()),
+                                        .by_position = true});
         break;
       case EmbeddingConfig::SINUSOIDAL:
         signature.parameters.push_back({.name = "position",
                                         .shape = {length, units},
                                         .init = {Initializer::Kind::kSinusoidal, 0, 0},
                                         .decays = false,
-                                        .frozen = true});
+                                        .frozen = true,
+                                        .by_position = true});
         break;
     }
     declare_segments(signature);
@@ -53,7 +56,7 @@ class Embedding final : public Layer {
 
   ValueId forward(Emitter& emit) const override {
     const ValueId y = emit.new_value(emit.output_shape(), Layout::row_major());
-    emit.emit(ops::EmbeddingForward{},
+    emit.emit(ops::EmbeddingForward{emit.sequence_length()},
               {tokens(emit), emit.parameter(0), has_positions() ? emit.parameter(1) : kNoValue,
                emit.starts(), emit.rows(y)});
     if (has_segments()) add_segments(emit, y);
@@ -64,7 +67,7 @@ class Embedding final : public Layer {
     // Tied weights: the gradient of another layer is in the array already.
     const ValueId sum = emit.gradient_sum(0);
     const bool learned = config_.positions() == EmbeddingConfig::LEARNED;
-    emit.emit(ops::EmbeddingBackward{},
+    emit.emit(ops::EmbeddingBackward{emit.sequence_length()},
               {tokens(emit), emit.rows(dy), sum, sum == kNoValue ? emit.parameter_gradient(0) : sum,
                learned ? emit.parameter_gradient(1) : kNoValue});
     if (!has_segments()) return;

@@ -24,6 +24,12 @@ class Recurrent final : public Layer {
     return cell_ == ops::RecurrentCell::kLstm ? "lstm" : "gru";
   }
   bool is_causal() const override { return !config_.bidirectional(); }
+  std::vector<TokenField> token_fields() const override {
+    const char* const field =
+        cell_ == ops::RecurrentCell::kLstm ? "lstm.document_end" : "gru.document_end";
+    return {
+        {field, config_.has_document_end() ? std::optional(config_.document_end()) : std::nullopt}};
+  }
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
@@ -33,6 +39,8 @@ class Recurrent final : public Layer {
     if (!(config_.dropout() >= 0 && config_.dropout() < 1)) {
       throw Error(fmt::format("{}.dropout: must be at least 0 and below 1", kind()));
     }
+    require_one_direction("stateful", config_.stateful());
+    require_one_direction("document_end", config_.has_document_end());
     const int64_t hidden = config_.hidden(), rows = ops::gates_of(cell_) * hidden;
     const float bound = static_cast<float>(1 / std::sqrt(static_cast<double>(hidden)));
     const Initializer init{Initializer::Kind::kUniform, 0, bound};
@@ -105,18 +113,29 @@ class Recurrent final : public Layer {
     throw Error(fmt::format("{}.{}: must be in [1, {}], got {}", kind(), field, max, value));
   }
 
+  void require_one_direction(const char* field, bool is_set) const {
+    if (!is_set || !config_.bidirectional()) return;
+    throw Error(fmt::format("{}.{}: cannot be combined with bidirectional", kind(), field));
+  }
+
   int64_t directions() const { return config_.bidirectional() ? 2 : 1; }
   // Returns the index of the first of the four parameters of a layer and direction.
   int parameters_of(int64_t layer, int64_t direction) const {
     return static_cast<int>(4 * (layer * directions() + direction));
   }
-  // Each layer saves its input, then the output and the workspace of each direction.
+  // Returns the tokens that say where documents end, if that is configured.
+  ValueId tokens(Emitter& emit) const {
+    return config_.has_document_end() ? emit.tokens() : kNoValue;
+  }
+  // Each layer saves its input, then the output, the workspace and the initial state of each
+  // direction.
   ValueId saved_input(Emitter& emit, int64_t layer) const {
-    return emit.saved(static_cast<int>(layer * (1 + 2 * directions())));
+    return emit.saved(static_cast<int>(layer * saved_by_layer()));
   }
   ValueId saved(Emitter& emit, int64_t layer, int64_t direction, int64_t which) const {
-    return emit.saved(static_cast<int>(layer * (1 + 2 * directions()) + 1 + 2 * direction + which));
+    return emit.saved(static_cast<int>(layer * saved_by_layer() + 1 + 3 * direction + which));
   }
+  int64_t saved_by_layer() const { return 1 + 3 * directions(); }
 
   // Returns a new value for the output of one direction.
   ValueId new_output(Emitter& emit) const {
@@ -129,12 +148,20 @@ class Recurrent final : public Layer {
     const ValueId y = new_output(emit);
     const ValueId workspace = emit.training() ? emit.workspace() : kNoValue;
     const int first = parameters_of(layer, direction);
-    emit.emit(ops::RecurrentForward{.cell = cell_, .reverse = direction == 1},
-              {x, emit.parameter(first), emit.parameter(first + 1), emit.parameter(first + 2),
-               emit.parameter(first + 3), kNoValue, y, kNoValue, workspace});
+    Emitter::State state;
+    if (config_.stateful()) {
+      state =
+          emit.carried_state(fmt::format("l{}", layer), {ops::states_of(cell_), config_.hidden()});
+    }
+    emit.emit(
+        ops::RecurrentForward{
+            .cell = cell_, .reverse = direction == 1, .document_end = config_.document_end()},
+        {x, emit.parameter(first), emit.parameter(first + 1), emit.parameter(first + 2),
+         emit.parameter(first + 3), state.before, tokens(emit), y, state.after, workspace});
     if (emit.training()) {
       emit.save_for_backward(y);
       emit.save_for_backward(workspace);
+      emit.save_for_backward(state.before);
     }
     return y;
   }
@@ -149,10 +176,12 @@ class Recurrent final : public Layer {
       return emit.trained() ? emit.parameter_gradient(first + i) : kNoValue;
     };
     const std::array gradients{gradient(0), gradient(1), gradient(2), gradient(3)};
-    emit.emit(ops::RecurrentBackward{.cell = cell_, .reverse = direction == 1},
-              {x, emit.parameter(first), emit.parameter(first + 1), kNoValue,
-               saved(emit, layer, direction, 0), saved(emit, layer, direction, 1), dy, dx,
-               gradients[0], gradients[1], gradients[2], gradients[3]});
+    emit.emit(
+        ops::RecurrentBackward{
+            .cell = cell_, .reverse = direction == 1, .document_end = config_.document_end()},
+        {x, emit.parameter(first), emit.parameter(first + 1), saved(emit, layer, direction, 2),
+         tokens(emit), saved(emit, layer, direction, 0), saved(emit, layer, direction, 1), dy, dx,
+         gradients[0], gradients[1], gradients[2], gradients[3]});
     return dx;
   }
 
@@ -163,9 +192,9 @@ class Recurrent final : public Layer {
         emit.gradient_dtype(),
         {emit.batch(), emit.sequence_length(), ops::states_of(cell_), config_.hidden()});
     const int first = parameters_of(layer, 0);
-    emit.emit(ops::CachedRecurrent{cell_},
+    emit.emit(ops::CachedRecurrent{.cell = cell_, .document_end = config_.document_end()},
               {x, emit.parameter(first), emit.parameter(first + 1), emit.parameter(first + 2),
-               emit.parameter(first + 3), emit.starts(), cache, y});
+               emit.parameter(first + 3), emit.starts(), tokens(emit), cache, y});
     return y;
   }
 

@@ -12,6 +12,9 @@ class TokenPool final : public Layer {
  public:
   explicit TokenPool(const TokenPoolConfig& config) : config_(config) {}
   std::string_view kind() const override { return "token_pool"; }
+  bool skips_padding() const override {
+    return config_.mode() == TokenPoolConfig::FIRST || config_.has_padding_token();
+  }
   std::vector<TokenField> token_fields() const override {
     return {{"token_pool.padding_token", padding_token()}};
   }

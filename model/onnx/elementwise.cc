@@ -103,7 +103,7 @@ bool Importer::try_bias(const NodeView& node) {
   if (config.has_conv2d() && !config.conv2d().bias()) channels = config.conv2d().channels();
   if (layer.bias_may_follow) channels = (*layer.shape)[0];
   if (channels == 0) return false;
-  const int rank = layer.shape ? layer.shape->rank() : config.has_dense() ? 1 : 3;
+  const int rank = config.has_dense() ? 1 : layer.shape ? layer.shape->rank() : 3;
   std::vector<float> values = per_channel_values(*constant->tensor, rank);
   if (static_cast<int64_t>(values.size()) != channels) return false;
   if (config.has_dense()) config.mutable_dense()->clear_bias();

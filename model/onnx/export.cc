@@ -216,6 +216,12 @@ class Exporter {
       case LayerConfig::kTokenPool:
         values_[n] = sequences_.token_pool(config.token_pool(), node, x);
         return;
+      case LayerConfig::kLstm:
+        values_[n] = sequences_.recurrent(config.lstm(), /*lstm=*/true, node, x);
+        return;
+      case LayerConfig::kGru:
+        values_[n] = sequences_.recurrent(config.gru(), /*lstm=*/false, node, x);
+        return;
       case LayerConfig::kDense: {
         if (node.signature.output.rank() == 2) {
           values_[n] = sequences_.dense(config.dense(), node, x);

@@ -143,6 +143,7 @@ void Importer::read_inputs() {
                                    inputs.size(), inputs.empty() ? "" : ": ",
                                    fmt::join(inputs, ", ")));
   }
+  find_sequences(inputs[0]);
 }
 
 void Importer::read_input(const ValueInfoProto& input) {
@@ -159,7 +160,27 @@ void Importer::read_input(const ValueInfoProto& input) {
   if (sample[0] > 0) batch_ = sample[0];
   sample.erase(sample.begin());
   imported_.input = Shape(sample);
+  reads_tokens_ = input.type().tensor_type().elem_type() == TensorProto::INT64;
+  if (reads_tokens_ && imported_.input.rank() != 1) {
+    throw_config_error(fmt::format("the input '{}' has {} dimensions, but tokens must be [N, T]",
+                                   input.name(), shape.dim_size()));
+  }
   values_[input.name()] = InputValue{};
+}
+
+void Importer::find_sequences(const std::string& input) {
+  const bool dynamic = reads_tokens_ && imported_.input[0] == 0;
+  sequence_layers_ = find_sequence_layers(GraphIndex(graph_, reader_), input, dynamic);
+  for (const auto& [root, layer] : sequence_layers_) {
+    inner_nodes_.insert(layer.nodes.begin(), layer.nodes.end());
+    if (dynamic && layer.length) imported_.input[0] = *layer.length;
+  }
+  for (const auto& [root, layer] : sequence_layers_) inner_nodes_.erase(root);
+  if (!reads_tokens_) return;
+  length_ = std::max<int64_t>(1, imported_.input[0]);
+  for (const auto& [root, layer] : sequence_layers_) {
+    if (dynamic) length_ = std::max(length_, layer.config.token_pool().skip() + 1);
+  }
 }
 
 void Importer::visit(size_t n) {
@@ -168,7 +189,15 @@ void Importer::visit(size_t n) {
   const bool needed = std::any_of(proto.output().begin(), proto.output().end(),
                                   [&](const std::string& name) { return readers_.contains(name); });
   if (!needed) return;
+  if (inner_nodes_.contains(static_cast<int>(n))) {
+    for (const std::string& output : proto.output()) values_.emplace(output, InnerValue());
+    return;
+  }
   try {
+    if (const auto found = sequence_layers_.find(static_cast<int>(n));
+        found != sequence_layers_.end()) {
+      return add_sequence_layer(node, found->second);
+    }
     const Handler read = handler(node.op());
     if (!read || !is_own_domain(proto.domain())) throw Unsupported{n, ""};
     for (int i = 1; i < proto.output_size(); ++i) {
@@ -194,13 +223,13 @@ void Importer::report_unsupported(const Unsupported& unsupported) {
   unsupported_.push_back(std::move(text));
 }
 
-// Returns the layer that computes the logits, [N, classes].
+// Returns the layer that computes the logits, [N, classes], or [N, T, classes] from tokens.
 int Importer::result() {
   const NodeView last(graph_.node(graph_.node_size() - 1),
                       static_cast<size_t>(graph_.node_size()) - 1);
   const int layer = layer_of(last, graph_.output(0).name());
   const std::optional<Shape> shape = shape_of(layer);
-  if (!shape || shape->rank() == 1) return layer;
+  if (!shape || shape->rank() == 1 || (reads_tokens_ && shape->rank() == 2)) return layer;
   if (shape->elements() != (*shape)[0]) {
     throw_config_error(
         fmt::format("has an output of shape {} for each sample, but must have one "
@@ -225,7 +254,10 @@ OnnxModel Importer::finish() {
     throw_config_error(
         fmt::format("has operators that cannot be imported: {}", fmt::join(unsupported_, "; ")));
   }
-  if (const std::optional<Shape> shape = shape_of(logits)) imported_.outputs = (*shape)[0];
+  if (const std::optional<Shape> shape = shape_of(logits)) {
+    imported_.outputs = (*shape)[shape->rank() - 1];
+    imported_.label_per_token = reads_tokens_ && shape->rank() == 2;
+  }
   LayerConfig loss;
   loss.set_name(kLoss);
   loss.mutable_softmax_cross_entropy();

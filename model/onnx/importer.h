@@ -21,6 +21,7 @@
 #include "model/onnx/activations.h"
 #include "model/onnx/node.h"
 #include "model/onnx/onnx.h"
+#include "model/onnx/sequence_layers.h"
 #include "model/onnx/tensors.h"
 
 namespace trireme::model::onnx {
@@ -45,13 +46,17 @@ struct IntegersValue {  // a shape, or part of one
   static constexpr int64_t kOpen = -1000002;
   std::vector<int64_t> values;
 };
+struct InnerValue {};     // computed by an operator that is part of a layer
+struct TransposedValue {  // a constant of two dimensions, transposed
+  std::string name;       // of the constant
+};
 struct GroupedValue {  // the output of a layer, reshaped to [N, groups, rest]
   int layer;
   int64_t groups;
 };
 struct UnsupportedValue {};  // the output of an operator that is not supported
 using Value = std::variant<UnsupportedValue, InputValue, LayerValue, FunctionValue, TensorValue,
-                           IntegersValue, GroupedValue>;
+                           IntegersValue, TransposedValue, InnerValue, GroupedValue>;
 
 // Thrown if an operator cannot be imported; caught within the importer.
 struct Unsupported {
@@ -95,11 +100,17 @@ class Importer {
   void find_needed();
   void read_inputs();
   void read_input(const ValueInfoProto& input);
+  void find_sequences(const std::string& input);
   void visit(size_t n);
   void report_unsupported(const Unsupported& unsupported);
   OnnxModel finish();
   int result();
   void write_layers(NetworkConfig& network) const;
+
+  // --- Layers of sequences (sequence_import.cc).
+  void add_sequence_layer(const NodeView& node, const SequenceLayer& found);
+  void add_recurrent_weights(const NodeView& node, int layer, const SequenceLayer& found);
+  void add_class_token(const NodeView& node, int layer, const SequenceLayer& found);
 
   // --- Values of names (values.cc).
   const Value& value(const std::string& name) const;
@@ -152,7 +163,12 @@ class Importer {
   std::vector<std::string> unsupported_;
   std::set<size_t> reported_;  // nodes in unsupported_
   std::optional<InputNormalization> normalization_;
-  int64_t batch_ = IntegersValue::kBatch;  // or the batch size, if the file fixes it
+  bool reads_tokens_ = false;
+  int64_t length_ = 0;  // of samples of tokens, for shapes; any if imported_.input leaves it open
+  std::map<int, SequenceLayer> sequence_layers_;  // by the node of the output
+  std::set<int> inner_nodes_;                     // their other nodes
+  std::map<std::string, int> embeddings_;         // layers by the name of their table
+  int64_t batch_ = IntegersValue::kBatch;         // or the batch size, if the file fixes it
   OnnxModel imported_;
 };
 

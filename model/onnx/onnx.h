@@ -47,10 +47,12 @@ std::string to_onnx(const ModelConfig& model, const ModelInput& input, const Wei
                     const OnnxExportOptions& options = {});
 
 struct OnnxModel {
-  NetworkConfig network;  // with softmax_cross_entropy as its last layer
-  Weights weights;        // by the names of the network's layers
-  Shape input;            // shape of one sample; dynamic dimensions are 0
-  int64_t outputs = 0;    // number of logits; 0 if it is dynamic
+  NetworkConfig network;         // with softmax_cross_entropy as its last layer
+  Weights weights;               // by the names of the network's layers
+  Shape input;                   // shape of one sample; dynamic dimensions are 0
+  int64_t outputs = 0;           // number of logits; 0 if it is dynamic
+  int64_t vocab_size = 0;        // of the tokens that the model reads; 0 if it reads other samples
+  bool label_per_token = false;  // the model has logits for each token
   // The normalization of samples as stored at the beginning of the model, which is not part of
   // `network`. Includes a division by 255 if the metadata declares an input from 0 to 1.
   InputNormalization normalization;

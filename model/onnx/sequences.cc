@@ -40,6 +40,7 @@ std::string SequenceWriter::parameter(const Node& node, const char* name) {
   const auto found =
       std::ranges::find(node.signature.parameters, name, &Signature::Parameter::name);
   const std::string full = parameter_name(node, *found);
+  if (weights_.empty()) return full;
   const Weight& weight = weights_.find(full)->second;
   return out_.floats(full, weight.shape, weight.values);
 }
@@ -333,15 +334,18 @@ std::string SequenceWriter::to_sequence(const Node& node, const std::string& x) 
 // Adds a row of zeros in front, and then the class token and the positions.
 std::string SequenceWriter::class_token(const ClassTokenConfig& config, const Node& node,
                                         const std::string& x) {
-  const Shape& y = node.signature.output;
-  std::vector<float> added(static_cast<size_t>(y.elements()));
-  if (config.positions()) added = weight_of(node, "position").values;
-  const std::vector<float>& token = weight_of(node, "token").values;
-  for (size_t i = 0; i < token.size(); ++i) added[i] += token[i];
+  std::string added = node.name + ".token_and_position";
+  if (!weights_.empty()) {
+    const Shape& y = node.signature.output;
+    std::vector<float> values(static_cast<size_t>(y.elements()));
+    if (config.positions()) values = weight_of(node, "position").values;
+    const std::vector<float>& token = weight_of(node, "token").values;
+    for (size_t i = 0; i < token.size(); ++i) values[i] += token[i];
+    added = out_.floats(added, y, values);
+  }
   const std::string padded = out_.result(
       "Pad", node.name + "/padded", {x, out_.integers(node.name + "/pads", {0, 1, 0, 0, 0, 0})});
-  return out_.result("Add", node.name,
-                     {padded, out_.floats(node.name + ".token_and_position", y, added)});
+  return out_.result("Add", node.name, {padded, added});
 }
 
 std::string SequenceWriter::token_pool(const TokenPoolConfig& config, const Node& node,

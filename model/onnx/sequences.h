@@ -18,7 +18,7 @@ namespace trireme::model::onnx {
 class SequenceWriter {
  public:
   // `tokens` is the name of the network's input. Weights have all parameters of the layers that are
-  // written. If `dynamic` is set, all sequences have as many rows as the input has tokens, up to
+  // written, or there are none; then layers read parameters that are not among the constants. If `dynamic` is set, all sequences have as many rows as the input has tokens, up to
   // the length of the samples.
   SequenceWriter(ModelWriter& writer, const Weights& weights, std::string tokens, bool dynamic)
       : out_(writer), weights_(weights), tokens_(std::move(tokens)), dynamic_(dynamic) {}
@@ -31,6 +31,9 @@ class SequenceWriter {
   std::string to_sequence(const Node& node, const std::string& x);
   std::string class_token(const ClassTokenConfig& config, const Node& node, const std::string& x);
   std::string token_pool(const TokenPoolConfig& config, const Node& node, const std::string& x);
+  // Throws ConfigError if the layer distinguishes documents.
+  std::string recurrent(const RecurrentConfig& config, bool lstm, const Node& node,
+                        const std::string& x);
 
   // Adds a parameter of a layer, which may be that of another layer (tied weights).
   std::string parameter(const Node& node, const char* name);
@@ -39,6 +42,8 @@ class SequenceWriter {
   struct Heads;  // the sizes of an attention layer
 
   const Weight& weight_of(const Node& node, const char* name) const;
+  std::string gates(const Node& node, bool lstm, const RecurrentConfig& config,
+                    const std::string& name, std::vector<std::string> names);
   // Returns the rows (axis 0) or columns (axis 1) of a constant that belong to tokens of the input.
   std::string up_to_length(const std::string& constant, int axis = 0);
   std::string segments(const EmbeddingConfig& config, const Node& node);

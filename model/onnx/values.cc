@@ -47,6 +47,9 @@ int Importer::layer_of(const NodeView& node, const std::string& name) {
     throw Unsupported{node.place, "cannot read channels in groups"};
   }
   const auto* input = std::get_if<InputValue>(&of);
+  if (std::holds_alternative<InnerValue>(of)) {
+    throw Unsupported{node.place, fmt::format("the input '{}' is computed within a layer", name)};
+  }
   if (!input) throw Unsupported{node.place, fmt::format("the input '{}' is a constant", name)};
   if (normalization_ && !(*normalization_ == input->normalization)) {
     throw Unsupported{node.place, "the input is normalized differently for other operators"};
@@ -88,6 +91,7 @@ int Importer::layer_of(size_t index) {
 
 std::optional<Shape> Importer::shape_of(int layer) const {
   if (layer != LayerValue::kInput) return layers_[layer].shape;
+  if (reads_tokens_) return Shape{length_};
   if (!plausible(imported_.input)) return std::nullopt;  // the file leaves dimensions open
   return imported_.input;
 }

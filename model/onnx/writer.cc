@@ -25,6 +25,13 @@ void set_attribute(NodeProto& node, const char* name, const std::vector<int64_t>
   for (const int64_t value : values) attribute.add_ints(value);
 }
 
+void set_attribute(NodeProto& node, const char* name, const std::string& text) {
+  AttributeProto& attribute = *node.add_attribute();
+  attribute.set_name(name);
+  attribute.set_type(AttributeProto::STRING);
+  attribute.set_s(text);
+}
+
 NodeProto& ModelWriter::add(const char* op, const std::string& name,
                             const std::vector<std::string>& inputs) {
   NodeProto& node = *graph().add_node();

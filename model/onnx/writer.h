@@ -15,6 +15,7 @@ namespace trireme::model::onnx {
 void set_attribute(NodeProto& node, const char* name, int64_t value);
 void set_attribute(NodeProto& node, const char* name, float value);
 void set_attribute(NodeProto& node, const char* name, const std::vector<int64_t>& values);
+void set_attribute(NodeProto& node, const char* name, const std::string& text);
 
 class ModelWriter {
  public:

@@ -21,6 +21,8 @@ NetworkConfig lstm(const std::string& name, const ZooConfig& options, const Mode
   recurrent.set_hidden(width);
   recurrent.set_layers(options.has_blocks() ? options.blocks() : kLayers);
   recurrent.set_dropout(options.dropout());
+  recurrent.set_stateful(options.stateful());
+  if (options.has_document_end()) recurrent.set_document_end(options.document_end());
   dropout("rnn.dropout");
   net.dense("decoder", options.classes());
   return net.finish();

@@ -1,8 +1,6 @@
-#include "ops/activation.h"
+#include "ops/cpu/activation.h"
 
 #include "ops/choose_layouts.h"
-#include "ops/cpu/dnnl.h"
-#include "ops/cpu/plans.h"
 
 namespace trireme::ops::cpu {
 namespace {
@@ -21,32 +19,40 @@ dnnl::eltwise_forward::primitive_desc forward_desc(const EnginePtr& engine, Acti
 
 }  // namespace
 
-Plan plan(const ActivationForward& op, const EnginePtr& engine, Specs given) {
-  using Op = ActivationForward;
-  std::vector<TensorSpec> specs = in_one_layout(given);
-  const auto desc = forward_desc(engine, op.activation, to_desc(specs[Op::kX]));
+Plan plan_activation(const EnginePtr& engine, Activation activation, std::vector<TensorSpec> specs,
+                     int x, int y) {
+  const auto desc = forward_desc(engine, activation, to_desc(specs[static_cast<size_t>(x)]));
   return std::make_unique<PrimitivePlan>(
       engine, std::move(specs), dnnl::eltwise_forward(desc),
-      std::vector<PrimitivePlan::Binding>{{DNNL_ARG_SRC, Op::kX, desc.src_desc()},
-                                          {DNNL_ARG_DST, Op::kY, desc.dst_desc()}},
+      std::vector<PrimitivePlan::Binding>{{DNNL_ARG_SRC, x, desc.src_desc()},
+                                          {DNNL_ARG_DST, y, desc.dst_desc()}},
       desc.scratchpad_desc());
+}
+
+Plan plan_activation_gradient(const EnginePtr& engine, Activation activation,
+                              std::vector<TensorSpec> specs, int saved, int dy, int dx) {
+  const memory::desc x = to_desc(specs[static_cast<size_t>(saved)]);
+  const dnnl::eltwise_backward::primitive_desc desc(
+      {to_dnnl(activation), to_desc(specs[static_cast<size_t>(dy)]), x, alpha_of(activation), 0},
+      scratch_by_caller(), engine->engine, forward_desc(engine, activation, x));
+  const int arg = derivative_uses_output(activation) ? DNNL_ARG_DST : DNNL_ARG_SRC;
+  return std::make_unique<PrimitivePlan>(
+      engine, std::move(specs), dnnl::eltwise_backward(desc),
+      std::vector<PrimitivePlan::Binding>{{arg, saved, x},
+                                          {DNNL_ARG_DIFF_DST, dy, desc.diff_dst_desc()},
+                                          {DNNL_ARG_DIFF_SRC, dx, desc.diff_src_desc()}},
+      desc.scratchpad_desc());
+}
+
+Plan plan(const ActivationForward& op, const EnginePtr& engine, Specs given) {
+  using Op = ActivationForward;
+  return plan_activation(engine, op.activation, in_one_layout(given), Op::kX, Op::kY);
 }
 
 Plan plan(const ActivationBackward& op, const EnginePtr& engine, Specs given) {
   using Op = ActivationBackward;
-  std::vector<TensorSpec> specs = in_one_layout(given);
-  const memory::desc x = to_desc(specs[Op::kSaved]);
-  const memory::desc dy = to_desc(specs[Op::kDy]);
-  const dnnl::eltwise_backward::primitive_desc desc(
-      {to_dnnl(op.activation), dy, x, alpha_of(op.activation), 0}, scratch_by_caller(),
-      engine->engine, forward_desc(engine, op.activation, x));
-  const int saved = derivative_uses_output(op.activation) ? DNNL_ARG_DST : DNNL_ARG_SRC;
-  return std::make_unique<PrimitivePlan>(
-      engine, std::move(specs), dnnl::eltwise_backward(desc),
-      std::vector<PrimitivePlan::Binding>{{saved, Op::kSaved, x},
-                                          {DNNL_ARG_DIFF_DST, Op::kDy, desc.diff_dst_desc()},
-                                          {DNNL_ARG_DIFF_SRC, Op::kDx, desc.diff_src_desc()}},
-      desc.scratchpad_desc());
+  return plan_activation_gradient(engine, op.activation, in_one_layout(given), Op::kSaved, Op::kDy,
+                                  Op::kDx);
 }
 
 }  // namespace trireme::ops::cpu

@@ -7,6 +7,7 @@
 
 #include "core/parallel.h"
 #include "ops/choose_layouts.h"
+#include "ops/cpu/activation.h"
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
 #include "ops/cpu/product.h"
@@ -35,8 +36,9 @@ dnnl::inner_product_forward::primitive_desc inner_product(
 // row-major weights.
 constexpr int64_t kRowsForMatmul = 8;
 
+// Writes the product to the tensor at the position `y`.
 Plan plan_matmul(const EnginePtr& engine, std::vector<TensorSpec> specs,
-                 const dnnl::primitive_attr& attr) {
+                 const dnnl::primitive_attr& attr, int y) {
   using Op = DenseForward;
   const TensorSpec& bias = specs[Op::kBias];
   const int64_t in = specs[Op::kWeight].shape[1];
@@ -48,10 +50,48 @@ Plan plan_matmul(const EnginePtr& engine, std::vector<TensorSpec> specs,
       engine->engine);
   Bindings bindings{{DNNL_ARG_SRC, Op::kX, desc.src_desc()},
                     {DNNL_ARG_WEIGHTS, Op::kWeight, desc.weights_desc()},
-                    {DNNL_ARG_DST, Op::kY, desc.dst_desc()}};
+                    {DNNL_ARG_DST, y, desc.dst_desc()}};
   if (!is_absent(bias)) bindings.push_back({DNNL_ARG_BIAS, Op::kBias, bias_row});
   return std::make_unique<PrimitivePlan>(engine, std::move(specs), dnnl::matmul(desc),
                                          std::move(bindings), desc.scratchpad_desc());
+}
+
+// Likewise, for few rows.
+Plan plan_few_rows(const EnginePtr& engine, std::vector<TensorSpec> specs,
+                   const dnnl::primitive_attr& attr, int y) {
+  using Op = DenseForward;
+  const auto desc = inner_product(engine, to_desc(specs[Op::kX]), to_desc(specs[Op::kWeight]),
+                                  bias_desc(specs[Op::kBias]), to_desc(specs[Op::kY]), attr);
+  Bindings bindings{{DNNL_ARG_SRC, Op::kX, desc.src_desc()},
+                    {DNNL_ARG_WEIGHTS, Op::kWeight, desc.weights_desc()},
+                    {DNNL_ARG_DST, y, desc.dst_desc()}};
+  if (!is_absent(specs[Op::kBias])) {
+    bindings.push_back({DNNL_ARG_BIAS, Op::kBias, desc.bias_desc()});
+  }
+  return std::make_unique<PrimitivePlan>(engine, std::move(specs),
+                                         dnnl::inner_product_forward(desc), std::move(bindings),
+                                         desc.scratchpad_desc());
+}
+
+Plan plan_product(const EnginePtr& engine, std::vector<TensorSpec> specs,
+                  const dnnl::primitive_attr& attr, int y) {
+  return specs[DenseForward::kX].shape[0] >= kRowsForMatmul
+             ? plan_matmul(engine, std::move(specs), attr, y)
+             : plan_few_rows(engine, std::move(specs), attr, y);
+}
+
+// Runs two plans with the same specs, one after the other.
+Plan in_sequence(Plan first, Plan second) {
+  std::vector<TensorSpec> specs(first->specs().begin(), first->specs().end());
+  const size_t scratch_bytes = std::max(first->scratch_bytes(), second->scratch_bytes());
+  return function_op(
+      std::move(specs),
+      [first = std::move(first), second = std::move(second)](Stream& stream, Args args,
+                                                             void* scratch) {
+        first->encode(stream, args, scratch);
+        second->encode(stream, args, scratch);
+      },
+      scratch_bytes);
 }
 
 // The gradient of the weight as a matrix product, which can add to it.
@@ -127,22 +167,15 @@ Plan with_bias_gradient(Plan weights, bool accumulate) {
 Plan plan(const DenseForward& op, const EnginePtr& engine, Specs given) {
   using Op = DenseForward;
   std::vector<TensorSpec> specs = in_row_major(given);
-  const dnnl::primitive_attr attr = with_activation(op.activation);
-  if (specs[Op::kX].shape[0] >= kRowsForMatmul) return plan_matmul(engine, std::move(specs), attr);
-  const auto desc = inner_product(engine, to_desc(specs[Op::kX]), to_desc(specs[Op::kWeight]),
-                                  bias_desc(specs[Op::kBias]), to_desc(specs[Op::kY]), attr);
-  Bindings bindings{{DNNL_ARG_SRC, Op::kX, desc.src_desc()},
-                    {DNNL_ARG_WEIGHTS, Op::kWeight, desc.weights_desc()},
-                    {DNNL_ARG_DST, Op::kY, desc.dst_desc()}};
-  if (!is_absent(specs[Op::kBias])) {
-    bindings.push_back({DNNL_ARG_BIAS, Op::kBias, desc.bias_desc()});
+  if (is_absent(specs[Op::kZ])) {
+    return plan_product(engine, std::move(specs), with_activation(op.activation), Op::kY);
   }
-  return std::make_unique<PrimitivePlan>(engine, std::move(specs),
-                                         dnnl::inner_product_forward(desc), std::move(bindings),
-                                         desc.scratchpad_desc());
+  Plan product = plan_product(engine, specs, scratch_by_caller(), Op::kZ);
+  return in_sequence(std::move(product),
+                     plan_activation(engine, op.activation, std::move(specs), Op::kZ, Op::kY));
 }
 
-Plan plan(const DenseBackwardData&, const EnginePtr& engine, Specs given) {
+Plan plan(const DenseBackwardData& op, const EnginePtr& engine, Specs given) {
   using Op = DenseBackwardData;
   std::vector<TensorSpec> specs = in_row_major(given);
   const memory::desc dx = to_desc(specs[Op::kDx]);
@@ -151,12 +184,16 @@ Plan plan(const DenseBackwardData&, const EnginePtr& engine, Specs given) {
   const dnnl::inner_product_backward_data::primitive_desc desc(
       {dx, weight, dy}, scratch_by_caller(), engine->engine,
       inner_product(engine, dx, weight, {}, dy, {}));
-  return std::make_unique<PrimitivePlan>(
-      engine, std::move(specs), dnnl::inner_product_backward_data(desc),
-      Bindings{{DNNL_ARG_DIFF_DST, Op::kDy, desc.diff_dst_desc()},
-               {DNNL_ARG_WEIGHTS, Op::kWeight, desc.weights_desc()},
-               {DNNL_ARG_DIFF_SRC, Op::kDx, desc.diff_src_desc()}},
-      desc.scratchpad_desc());
+  Plan product =
+      std::make_unique<PrimitivePlan>(engine, specs, dnnl::inner_product_backward_data(desc),
+                                      Bindings{{DNNL_ARG_DIFF_DST, Op::kDy, desc.diff_dst_desc()},
+                                               {DNNL_ARG_WEIGHTS, Op::kWeight, desc.weights_desc()},
+                                               {DNNL_ARG_DIFF_SRC, Op::kDx, desc.diff_src_desc()}},
+                                      desc.scratchpad_desc());
+  if (op.activation == Activation::kNone) return product;
+  return in_sequence(std::move(product),
+                     plan_activation_gradient(engine, op.activation, std::move(specs), Op::kSaved,
+                                              Op::kDx, Op::kDx));
 }
 
 Plan plan(const DenseBackwardWeights& op, const EnginePtr& engine, Specs given) {

@@ -29,11 +29,11 @@ void check_tokens(const int32_t* tokens, int64_t rows, int64_t vocabulary) {
 
 }  // namespace
 
-Plan plan(const EmbeddingForward&, const EnginePtr&, Specs given) {
+Plan plan(const EmbeddingForward& op, const EnginePtr&, Specs given) {
   using Op = EmbeddingForward;
   const int64_t rows = given[Op::kY].shape[0], width = given[Op::kY].shape[1];
   const int64_t vocabulary = given[Op::kTable].shape[0];
-  const int64_t length = is_absent(given[Op::kPositions]) ? 1 : given[Op::kPositions].shape[0];
+  const int64_t length = sequence_length(op.length, given[Op::kPositions], 1);
   const int64_t part = part_rows(given[Op::kStarts], rows);
   return with_element(given[Op::kY].dtype, [&]<class T>(T) -> Plan {
     return host_op(in_row_major(given), [=](Args args, void*) {
@@ -58,11 +58,12 @@ Plan plan(const EmbeddingForward&, const EnginePtr&, Specs given) {
 }
 
 // Threads divide the columns, so that every sum runs over the rows in order.
-Plan plan(const EmbeddingBackward&, const EnginePtr&, Specs given) {
+Plan plan(const EmbeddingBackward& op, const EnginePtr&, Specs given) {
   using Op = EmbeddingBackward;
   const int64_t rows = given[Op::kDy].shape[0], width = given[Op::kDy].shape[1];
   const int64_t vocabulary = given[Op::kDtable].shape[0];
-  const int64_t length = is_absent(given[Op::kDpositions]) ? 0 : given[Op::kDpositions].shape[0];
+  const int64_t length = sequence_length(op.length, given[Op::kDpositions], 0);
+  const int64_t positions = sequence_length(0, given[Op::kDpositions], 0);
   return with_element(given[Op::kDy].dtype, [&]<class T>(T) -> Plan {
     return host_op(in_row_major(given), [=](Args args, void*) {
       const auto* tokens = pointer<const int32_t>(args, Op::kTokens);
@@ -79,7 +80,7 @@ Plan plan(const EmbeddingBackward&, const EnginePtr&, Specs given) {
         }
       });
       parallel_for(width, [&](int64_t begin, int64_t end) {
-        for (int64_t t = 0; t < length; ++t) {
+        for (int64_t t = 0; t < positions; ++t) {
           std::memset(dpositions + t * width + begin, 0,
                       static_cast<size_t>(end - begin) * sizeof(float));
         }

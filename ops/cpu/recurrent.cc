@@ -42,20 +42,30 @@ auto with_cell(RecurrentCell cell, DType dtype, F f) {
 struct RecurrentSizes {
   int64_t samples, length, hidden, gates;  // gates: G * H
   int64_t state;                           // S * H
-  bool reverse;
+  bool reverse = false;
+  int32_t document_end;
 
-  RecurrentSizes(const Shape& y, RecurrentCell cell, bool from_last)
+  template <class Op>
+  RecurrentSizes(const Op& op, const Shape& y)
       : samples(y[0]),
         length(y[1]),
         hidden(y[2]),
-        gates(gates_of(cell) * y[2]),
-        state(states_of(cell) * y[2]),
-        reverse(from_last) {}
+        gates(gates_of(op.cell) * y[2]),
+        state(states_of(op.cell) * y[2]),
+        document_end(op.document_end) {
+    if constexpr (requires { op.reverse; }) reverse = op.reverse;
+  }
 
   int64_t rows() const { return samples * length; }
   // Returns the row that a step of a sequence reads and writes.
   int64_t row(int64_t sample, int64_t step) const {
     return sample * length + (reverse ? length - 1 - step : step);
+  }
+  // Returns whether the state after this row is 0.
+  template <class Op>
+  bool ends_document(Args args, int64_t row) const {
+    const auto* const tokens = pointer<const int32_t>(args, Op::kTokens);
+    return tokens && tokens[row] == document_end;
   }
 };
 
@@ -307,8 +317,7 @@ class ForwardSteps {
         read_state(Cell(), n_.hidden, from, h, state);
         any = true;
       } else {
-        std::fill_n(h, n_.hidden, from_float<T>(0));
-        std::fill_n(state, n_.hidden, 0.0f);
+        clear(h, state);
       }
     }
     return any;
@@ -343,16 +352,7 @@ class ForwardSteps {
     const T* const bias = pointer<const T>(args, Op::kBiasHh);
     T* const y = pointer<T>(args, Op::kY) + row * n_.hidden;
     a += row * n_.gates;
-    if constexpr (kCached) {
-      forward_row<false, T>(Cell(), n_.hidden, a, m.r, bias, m.state, m.h, y, nullptr, nullptr);
-      const int64_t position = pointer<const int32_t>(args, Op::kStarts)[sample] + step;
-      if (position < positions_) {
-        write_state(Cell(), n_.hidden, m.h, m.state,
-                    pointer<float>(args, Op::kCache) + (sample * positions_ + position) * n_.state);
-      } else {
-        std::fill_n(y, n_.hidden, from_float<T>(0));
-      }
-    } else if (auto* const workspace = pointer<std::byte>(args, Op::kWorkspace)) {
+    if (auto* const workspace = workspace_of(args)) {
       T* const saved = reinterpret_cast<T*>(workspace) + row * kSavedGates * n_.hidden;
       float* const cell =
           reinterpret_cast<float*>(workspace + cells_offset<T>(n_)) + row * n_.hidden;
@@ -360,6 +360,25 @@ class ForwardSteps {
     } else {
       forward_row<false, T>(Cell(), n_.hidden, a, m.r, bias, m.state, m.h, y, nullptr, nullptr);
     }
+    if (n_.ends_document<Op>(args, row)) clear(m.h, m.state);
+    if constexpr (kCached) {
+      const int64_t position = pointer<const int32_t>(args, Op::kStarts)[sample] + step;
+      if (position < positions_) {
+        write_state(Cell(), n_.hidden, m.h, m.state,
+                    pointer<float>(args, Op::kCache) + (sample * positions_ + position) * n_.state);
+      } else {
+        std::fill_n(y, n_.hidden, from_float<T>(0));
+      }
+    }
+  }
+
+  static std::byte* workspace_of(Args args) {
+    if constexpr (requires { Op::kWorkspace; }) return pointer<std::byte>(args, Op::kWorkspace);
+    return nullptr;
+  }
+  void clear(T* h, float* state) const {
+    std::fill_n(h, n_.hidden, from_float<T>(0));
+    std::fill_n(state, n_.hidden, 0.0f);
   }
 
   RecurrentSizes n_;
@@ -384,9 +403,10 @@ Plan plan_forward_steps(const Op& op, const EnginePtr& engine, std::vector<Tenso
       if (in_workspace) a = pointer<float>(args, Op::kWorkspace);
     }
     void* const rest = parts.at<void>(scratch, 0, 1);
-    input->encode(stream,
-                  std::array<void*, 4>{args[Op::kX], args[Op::kWeightIh], args[Op::kBiasIh], a},
-                  rest);
+    input->encode(
+        stream,
+        std::array<void*, 5>{args[Op::kX], args[Op::kWeightIh], args[Op::kBiasIh], a, nullptr},
+        rest);
     stream.run(Task([&steps, args, a, rest] { steps.run(args, a, rest); }));
   };
   return function_op(std::move(specs), std::move(work), parts.total());
@@ -446,6 +466,10 @@ class BackwardSteps {
     for (int64_t step = n_.length - 1; step >= 0; --step) {
       for (int64_t i = 0; i < count; ++i) {
         const int64_t sample = product_.first(block) + i, row = n_.row(sample, step);
+        if (n_.ends_document<Op>(args, row)) {
+          std::fill_n(m.dh + i * n_.hidden, n_.hidden, 0.0f);
+          std::fill_n(m.dcell + i * n_.hidden, n_.hidden, 0.0f);
+        }
         const SavedStep<T> saved = saved_step(args, out, zeros, sample, step);
         T* const da = static_cast<T*>(out.da) + row * n_.gates;
         T* const dr = static_cast<T*>(out.dr) + row * n_.gates;
@@ -468,8 +492,10 @@ class BackwardSteps {
     const float* const initial = states ? states + sample * n_.state : nullptr;
     T* const before = static_cast<T*>(out.before) + row * n;
     const float* cell_before = zeros;
-    if (step > 0) {
-      const int64_t last = n_.row(sample, step - 1);
+    const int64_t last = step > 0 ? n_.row(sample, step - 1) : 0;
+    if (step > 0 && n_.ends_document<Op>(args, last)) {
+      std::fill_n(before, n, from_float<T>(0));
+    } else if (step > 0) {
       std::copy_n(pointer<const T>(args, Op::kY) + last * n, n, before);
       if (kLstm) cell_before = cells + last * n;
     } else {
@@ -492,7 +518,7 @@ template <class T, class Cell>
 Plan plan_backward_steps(const RecurrentBackward& op, const EnginePtr& engine,
                          std::vector<TensorSpec> specs) {
   using Op = RecurrentBackward;
-  const RecurrentSizes n(specs[Op::kY].shape, op.cell, op.reverse);
+  const RecurrentSizes n(op, specs[Op::kY].shape);
   RecurrentGradients gradients(
       op, specs, [&](const auto& part, Specs of_part) { return plan(part, engine, of_part); });
   const BackwardSteps<T, Cell> steps(engine, n);
@@ -517,7 +543,7 @@ Plan plan_backward_steps(const RecurrentBackward& op, const EnginePtr& engine,
 Plan plan(const RecurrentForward& op, const EnginePtr& engine, Specs given) {
   using Op = RecurrentForward;
   std::vector<TensorSpec> specs = in_row_major(given);
-  const RecurrentSizes n(specs[Op::kY].shape, op.cell, op.reverse);
+  const RecurrentSizes n(op, specs[Op::kY].shape);
   return with_cell(op.cell, specs[Op::kX].dtype, [&]<class T, class Cell>(T, Cell) -> Plan {
     TensorSpec& workspace = specs[Op::kWorkspace];
     const bool training = !is_absent(given[Op::kWorkspace]);
@@ -540,7 +566,7 @@ Plan plan(const RecurrentBackward& op, const EnginePtr& engine, Specs given) {
 
 Plan plan(const CachedRecurrent& op, const EnginePtr& engine, Specs given) {
   using Op = CachedRecurrent;
-  const RecurrentSizes n(given[Op::kY].shape, op.cell, /*reverse=*/false);
+  const RecurrentSizes n(op, given[Op::kY].shape);
   return with_cell(op.cell, given[Op::kX].dtype, [&]<class T, class Cell>(T, Cell) {
     return plan_forward_steps<Op, T, Cell>(op, engine, in_row_major(given), n,
                                            given[Op::kCache].shape[1], /*in_workspace=*/false);

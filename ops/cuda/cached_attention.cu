@@ -15,6 +15,7 @@ namespace trireme::ops::cuda {
 namespace {
 
 constexpr int kWarps = 4;
+constexpr int kBlocks = 4;  // resident per multiprocessor; ptxas spills registers for more
 
 struct CachedRows {
   const int32_t* starts;
@@ -43,7 +44,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 
 // A block has a query of a head; softmax as it goes (Milakov and Gimelshein, arXiv:1805.02867).
 template <class T, int P>
-__global__ void __launch_bounds__(kWarps* kWarpSize)
+__global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks)
     cached_attention_kernel(const T* qkv, CachedRows n, const T* cache, T* y) {
   __shared__ float query[P * kWarpSize], weights[kWarps][kWarpSize];
   __shared__ float largest_of[kWarps], total_of[kWarps], sum_of[kWarps][P * kWarpSize];

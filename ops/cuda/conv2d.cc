@@ -69,7 +69,7 @@ AlgorithmPtr find_weight_gradient(const Convolution& wanted, const TensorSpec& d
     return std::make_shared<WithCast>(std::move(algorithm), plan(Reorder{}, context, from_to),
                                       from_to[0].bytes());
   };
-  return context->libraries->convolutions.choose(
+  return context->libraries->engines.choose(
       key(wanted) + ", direct or with a cast", bytes(wanted), [&] {
         return std::vector<Candidate>{{"direct", direct}, {"with a cast", with_cast}};
       });

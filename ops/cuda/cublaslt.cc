@@ -83,9 +83,22 @@ cudaDataType to_cublas(DType dtype) {
   }
 }
 
+constexpr int64_t kAuxMultiple = 8;  // of the columns of aux
+
 cublasLtEpilogue_t epilogue(const MatrixProduct& p) {
-  if (p.bias) return p.relu ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
-  return p.relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT;
+  switch (p.epilogue) {
+    case ProductEpilogue::kNone:
+      return p.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
+    case ProductEpilogue::kRelu:
+      return p.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+    case ProductEpilogue::kGelu:
+      return p.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
+    case ProductEpilogue::kGeluStoring:
+      return p.bias ? CUBLASLT_EPILOGUE_GELU_AUX_BIAS : CUBLASLT_EPILOGUE_GELU_AUX;
+    case ProductEpilogue::kGeluGradient:
+      return CUBLASLT_EPILOGUE_DGELU;
+  }
+  throw Error("cuBLASLt has no such epilogue");
 }
 
 // cuBLASLt is column-major: it sees every matrix transposed and computes c^T = b^T a^T. Its A is
@@ -103,11 +116,20 @@ class Descriptors {
     set(CUBLASLT_MATMUL_DESC_TRANSA, p.b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, p.a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(p));
-    // The heuristic reads the alignment of the bias pointer.
-    if (p.bias) set_bias(reinterpret_cast<void*>(uintptr_t{kAlignment}));
+    // The heuristic reads the alignment of these pointers.
+    void* const aligned = reinterpret_cast<void*>(uintptr_t{kAlignment});
+    if (p.bias) set_bias(aligned);
+    if (!p.uses_aux()) return;
+    if (p.columns % kAuxMultiple != 0) {
+      throw Unsupported(fmt::format("cuBLASLt's epilogue needs a multiple of {} columns, not {}",
+                                    kAuxMultiple, p.columns));
+    }
+    set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, p.columns);
+    set_aux(aligned);
   }
 
   void set_bias(void* bias) const { set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias); }
+  void set_aux(void* aux) const { set(CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, aux); }
 
   std::vector<cublasLtMatmulHeuristicResult_t> list() const {
     const Preference preference = create_preference();
@@ -185,29 +207,31 @@ class Descriptors {
 class Product final : public Algorithm {
  public:
   Product(std::shared_ptr<CublasLt> library, std::shared_ptr<const Descriptors> descriptors,
-          const cublasLtMatmulHeuristicResult_t& result, bool bias)
+          const cublasLtMatmulHeuristicResult_t& result, const MatrixProduct& product)
       : library_(std::move(library)),
         descriptors_(std::move(descriptors)),
         algorithm_(result.algo),
         workspace_bytes_(result.workspaceSize),
-        bias_(bias) {}
+        bias_(product.bias),
+        aux_(product.uses_aux()) {}
 
   size_t workspace_bytes() const override { return workspace_bytes_; }
 
   void run(Stream& stream, Args args, void* workspace) const override {
     if (bias_) descriptors_->set_bias(args[kBias]);
+    if (aux_) descriptors_->set_aux(args[kAux]);
     descriptors_->multiply(stream, args[kA], args[kB], args[kC], algorithm_, workspace,
                            workspace_bytes_);
   }
 
  private:
-  enum { kA, kB, kC, kBias };
+  enum { kA, kB, kC, kBias, kAux };
 
   std::shared_ptr<CublasLt> library_;
   std::shared_ptr<const Descriptors> descriptors_;
   cublasLtMatmulAlgo_t algorithm_;
   size_t workspace_bytes_;
-  bool bias_;
+  bool bias_, aux_;
 };
 
 // Names the algorithm by its opaque contents, which are stable within a version of the library.
@@ -224,18 +248,19 @@ std::vector<Candidate> list_products(const std::shared_ptr<CublasLt>& library,
   for (const cublasLtMatmulHeuristicResult_t& result : descriptors->list()) {
     if (result.state != CUBLAS_STATUS_SUCCESS) continue;
     list.push_back({name_of(result.algo), [=] {
-                      return std::make_shared<const Product>(library, descriptors, result,
-                                                             product.bias);
+                      return std::make_shared<const Product>(library, descriptors, result, product);
                     }});
   }
   return list;
 }
 
 std::string key(const MatrixProduct& p) {
+  constexpr const char* kEpilogues[] = {"", " relu", " gelu", " gelu storing", " gelu gradient"};
   return fmt::format("[{}, {}]{} x [{}, {}]{} {} to {}{}{}{}{}", p.rows, p.inner,
                      p.a_transposed ? "^T" : "", p.inner, p.columns, p.b_transposed ? "^T" : "",
                      trireme::name_of(p.in), trireme::name_of(p.out), p.bias ? " bias" : "",
-                     p.relu ? " relu" : "", p.tf32 ? " tf32" : "", p.accumulate ? " added" : "");
+                     kEpilogues[static_cast<int>(p.epilogue)], p.tf32 ? " tf32" : "",
+                     p.accumulate ? " added" : "");
 }
 
 std::vector<size_t> bytes(const MatrixProduct& p) {
@@ -245,6 +270,7 @@ std::vector<size_t> bytes(const MatrixProduct& p) {
   std::vector<size_t> sizes{size(p.rows, p.inner, p.in), size(p.inner, p.columns, p.in),
                             size(p.rows, p.columns, p.out)};
   sizes.push_back(p.bias ? size(1, p.columns, p.out) : 0);
+  sizes.push_back(p.uses_aux() ? size(p.rows, p.columns, p.out) : 0);
   return sizes;
 }
 

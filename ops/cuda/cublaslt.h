@@ -29,8 +29,17 @@ class CublasLt {
   std::unique_ptr<Calls> calls_;
 };
 
+// What is done with the product, before it is stored. `aux` has the shape and dtype of c.
+enum class ProductEpilogue {
+  kNone,
+  kRelu,
+  kGelu,          // the tanh approximation
+  kGeluStoring,   // likewise; its argument is written to aux
+  kGeluGradient,  // multiplies by the derivative of kGelu at aux; without a bias
+};
+
 // c [rows, columns] = a [rows, inner] * b [inner, columns], all row-major. Arguments of its
-// algorithms: a, b, c, bias.
+// algorithms: a, b, c, bias, aux.
 struct MatrixProduct {
   int64_t rows = 0, columns = 0, inner = 0;
   bool a_transposed = false;  // a is stored as [inner, rows]
@@ -38,9 +47,13 @@ struct MatrixProduct {
   DType in = DType::kF32;     // dtype of a and b
   DType out = DType::kF32;    // dtype of c and the bias
   bool bias = false;          // [columns], added to each row
-  bool relu = false;          // applied to the result
   bool tf32 = false;          // f32 may be rounded to TF32
   bool accumulate = false;    // the product is added to c
+  ProductEpilogue epilogue = ProductEpilogue::kNone;
+
+  bool uses_aux() const {
+    return epilogue == ProductEpilogue::kGeluStoring || epilogue == ProductEpilogue::kGeluGradient;
+  }
 };
 
 // Returns an algorithm that is deterministic and accumulates in f32. Throws Unsupported if there is

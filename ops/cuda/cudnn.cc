@@ -1,9 +1,5 @@
 #include "ops/cuda/cudnn.h"
 
-// We load the library ourselves, and plans outlive the recordings of their work.
-#define NV_CUDNN_FRONTEND_USE_DYNAMIC_LOADING
-#define CUDNN_FRONTEND_SKIP_JSON_LIB
-#include <cudnn_frontend.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
 
@@ -11,6 +7,7 @@
 #include <set>
 
 #include "core/cuda/cuda.h"
+#include "ops/cuda/cudnn_graph.h"
 #include "ops/cuda/libraries.h"
 
 namespace cudnn_frontend {
@@ -20,38 +17,10 @@ void* cudnn_dlhandle = nullptr;  // where the wrappers of the frontend look up f
 namespace trireme::ops::cuda {
 namespace {
 
-namespace fe = cudnn_frontend;
-using TensorPtr = std::shared_ptr<fe::graph::Tensor_attributes>;
-using GraphPtr = std::shared_ptr<fe::graph::Graph>;
-
 void check(cudnnStatus_t status, const char* call) {
   if (status == CUDNN_STATUS_SUCCESS) return;
   throw DeviceError(
       call, fmt::format("{} {}", fe::to_string(status), fe::detail::get_last_error_string_()));
-}
-
-void check(fe::error_t error, const char* call) {
-  if (error.is_bad()) throw DeviceError(call, error.get_message());
-}
-
-// Throws Unsupported if cuDNN does not support a graph. Its message has one reason per engine and
-// can be long.
-void require(fe::error_t error) {
-  constexpr size_t kMaxMessage = 300;
-  if (error.is_bad()) throw Unsupported("cuDNN: " + error.get_message().substr(0, kMaxMessage));
-}
-
-fe::DataType_t to_cudnn(DType dtype) {
-  switch (dtype) {
-    case DType::kF32:
-      return fe::DataType_t::FLOAT;
-    case DType::kF16:
-      return fe::DataType_t::HALF;
-    case DType::kBF16:
-      return fe::DataType_t::BFLOAT16;
-    default:
-      throw Unsupported(fmt::format("cuDNN convolutions do not support {}", name_of(dtype)));
-  }
 }
 
 std::vector<int64_t> to_vector(std::span<const int64_t> values) {
@@ -70,7 +39,7 @@ void describe(fe::graph::Tensor_attributes& tensor, Number number, const Shape& 
       .set_data_type(to_cudnn(dtype));
 }
 
-TensorPtr input(fe::graph::Graph& graph, Number number, const Shape& shape, DType dtype) {
+CudnnTensor input(fe::graph::Graph& graph, Number number, const Shape& shape, DType dtype) {
   fe::graph::Tensor_attributes tensor;
   describe(tensor, number, shape, dtype);
   return graph.tensor(tensor);
@@ -86,10 +55,11 @@ Attributes attributes(const Conv2dGeometry& geometry) {
 
 void describe_forward(fe::graph::Graph& graph, const Convolution& c) {
   using fe::graph::Pointwise_attributes;
-  TensorPtr y = graph.conv_fprop(input(graph, kX, c.x, c.in), input(graph, kWeight, c.weight, c.in),
-                                 attributes<fe::graph::Conv_fprop_attributes>(c.geometry));
+  CudnnTensor y =
+      graph.conv_fprop(input(graph, kX, c.x, c.in), input(graph, kWeight, c.weight, c.in),
+                       attributes<fe::graph::Conv_fprop_attributes>(c.geometry));
   if (c.bias) {
-    const TensorPtr bias = input(graph, kBias, {1, c.y[1], 1, 1}, *c.bias);
+    const CudnnTensor bias = input(graph, kBias, {1, c.y[1], 1, 1}, *c.bias);
     y = graph.pointwise(y, bias, Pointwise_attributes().set_mode(fe::PointwiseMode_t::ADD));
   }
   if (c.relu) {
@@ -99,24 +69,21 @@ void describe_forward(fe::graph::Graph& graph, const Convolution& c) {
 }
 
 void describe_backward_data(fe::graph::Graph& graph, const Convolution& c) {
-  const TensorPtr dx =
+  const CudnnTensor dx =
       graph.conv_dgrad(input(graph, kY, c.y, c.in), input(graph, kWeight, c.weight, c.in),
                        attributes<fe::graph::Conv_dgrad_attributes>(c.geometry));
   describe(dx->set_output(true), kX, c.x, c.out);
 }
 
 void describe_backward_weights(fe::graph::Graph& graph, const Convolution& c) {
-  const TensorPtr dweight =
+  const CudnnTensor dweight =
       graph.conv_wgrad(input(graph, kY, c.y, c.in), input(graph, kX, c.x, c.in),
                        attributes<fe::graph::Conv_wgrad_attributes>(c.geometry));
   describe(dweight->set_output(true), kWeight, c.weight, c.out);
 }
 
-GraphPtr describe(const Convolution& c) {
-  auto graph = std::make_shared<fe::graph::Graph>();
-  graph->set_intermediate_data_type(fe::DataType_t::FLOAT)
-      .set_compute_data_type(fe::DataType_t::FLOAT)
-      .set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);
+CudnnGraph describe(const Cudnn& cudnn, const Convolution& c) {
+  CudnnGraph graph = create_cudnn_graph(cudnn);
   switch (c.pass) {
     case ConvolutionPass::kForward:
       describe_forward(*graph, c);
@@ -128,7 +95,7 @@ GraphPtr describe(const Convolution& c) {
       describe_backward_weights(*graph, c);
       break;
   }
-  check(graph->validate(), "describing a convolution to cuDNN");
+  check_cudnn(graph->validate(), "describing a convolution to cuDNN");
   return graph;
 }
 
@@ -146,35 +113,22 @@ std::vector<fe::NumericalNote_t> forbidden_notes(const Convolution& c) {
   return notes;
 }
 
-// An engine with its settings: an execution plan of the graph, which the engines share.
-class Engine final : public Algorithm {
+class ConvolutionEngine final : public Algorithm {
  public:
-  Engine(std::shared_ptr<Cudnn> cudnn, GraphPtr graph, int64_t index, bool bias)
-      : cudnn_(std::move(cudnn)),
-        graph_(std::move(graph)),
-        index_(index),
-        tensors_(bias ? kBias : kY) {
-    int64_t bytes = 0;
-    check(graph_->get_workspace_size_plan_at_index(index_, bytes), "asking for cuDNN's workspace");
-    workspace_bytes_ = static_cast<size_t>(bytes);
-  }
+  ConvolutionEngine(CudnnEngine engine, bool bias)
+      : engine_(std::move(engine)), tensors_(bias ? kBias : kY) {}
 
-  size_t workspace_bytes() const override { return workspace_bytes_; }
+  size_t workspace_bytes() const override { return engine_.workspace_bytes(); }
 
   void run(Stream& stream, Args args, void* workspace) const override {
-    std::array<void*, kBias> pointers;
-    std::copy_n(args.begin(), tensors_, pointers.begin());
-    check(graph_->execute_plan_at_index(cudnn_->handle(stream), pointers.data(), tensors_,
-                                        workspace, index_),
-          "a convolution of cuDNN");
+    std::array<void*, kBias> tensors;
+    std::copy_n(args.begin(), tensors_, tensors.begin());
+    engine_.run(stream, std::span(tensors).first(tensors_), workspace);
   }
 
  private:
-  std::shared_ptr<Cudnn> cudnn_;
-  GraphPtr graph_;
-  int64_t index_;
-  int tensors_;
-  size_t workspace_bytes_;
+  CudnnEngine engine_;
+  size_t tensors_;
 };
 
 // Makes the frontend use the library. The frontend looks up functions once per process, so the
@@ -198,11 +152,13 @@ Cudnn::Cudnn(std::shared_ptr<const trireme::cuda::Library> library) : library_(s
 }
 
 Cudnn::Cudnn(std::shared_ptr<const trireme::cuda::Library> library,
-             const std::string& absent_device)
-    : library_(std::move(library)), absent_device_(std::make_shared<fe::DeviceProperties>()) {
+             const std::string& absent_device, int capability)
+    : library_(std::move(library)),
+      absent_device_(std::make_shared<fe::DeviceProperties>()),
+      absent_capability_(capability) {
   load_frontend(*library_);
-  check(absent_device_->deserialize({absent_device.begin(), absent_device.end()}),
-        "describing a device to cuDNN");
+  check_cudnn(absent_device_->deserialize({absent_device.begin(), absent_device.end()}),
+              "describing a device to cuDNN");
 }
 
 Cudnn::~Cudnn() {
@@ -226,34 +182,87 @@ cudnnContext* Cudnn::handle(Stream& stream) const {
   return handle_;
 }
 
-std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
-                                         const Convolution& convolution) {
-  const GraphPtr graph = describe(convolution);
-  graph->set_device_properties(cudnn->absent_device());
-  require(graph->build_operation_graph(cudnn->handle()));
-  require(graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}));
-  graph->deselect_numeric_notes(forbidden_notes(convolution));
+void check_cudnn(fe::error_t error, const char* call) {
+  if (error.is_bad()) throw DeviceError(call, error.get_message());
+}
+
+void require_cudnn(fe::error_t error) {
+  constexpr size_t kMaxMessage = 300;  // there is one reason per engine
+  if (error.is_bad()) throw Unsupported("cuDNN: " + error.get_message().substr(0, kMaxMessage));
+}
+
+fe::DataType_t to_cudnn(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+      return fe::DataType_t::FLOAT;
+    case DType::kF16:
+      return fe::DataType_t::HALF;
+    case DType::kBF16:
+      return fe::DataType_t::BFLOAT16;
+    default:
+      throw Unsupported(fmt::format("cuDNN does not compute with {}", name_of(dtype)));
+  }
+}
+
+CudnnGraph create_cudnn_graph(const Cudnn& cudnn) {
+  auto graph = std::make_shared<fe::graph::Graph>();
+  graph->set_intermediate_data_type(fe::DataType_t::FLOAT)
+      .set_compute_data_type(fe::DataType_t::FLOAT)
+      .set_cuda_graph_retention(fe::CudaGraphRetention_t::NONE);
+  if (cudnn.absent_device()) {
+    graph->set_device_properties(cudnn.absent_device()).set_sm_version(cudnn.absent_capability());
+  }
+  return graph;
+}
+
+CudnnEngine::CudnnEngine(std::shared_ptr<Cudnn> cudnn, CudnnGraph graph, int64_t index)
+    : cudnn_(std::move(cudnn)), graph_(std::move(graph)), index_(index) {
+  int64_t bytes = 0;
+  check_cudnn(graph_->get_workspace_size_plan_at_index(index_, bytes),
+              "asking for cuDNN's workspace");
+  workspace_bytes_ = static_cast<size_t>(bytes);
+}
+
+void CudnnEngine::run(Stream& stream, std::span<void*> tensors, void* workspace) const {
+  check_cudnn(graph_->execute_plan_at_index(cudnn_->handle(stream), tensors.data(),
+                                            static_cast<int>(tensors.size()), workspace, index_),
+              "an operation of cuDNN");
+}
+
+std::vector<Candidate> list_engines(const std::shared_ptr<Cudnn>& cudnn, const CudnnGraph& graph,
+                                    const std::vector<fe::NumericalNote_t>& forbidden,
+                                    const std::function<AlgorithmPtr(CudnnEngine)>& create) {
+  require_cudnn(graph->build_operation_graph(cudnn->handle()));
+  require_cudnn(graph->create_execution_plans({fe::HeurMode_t::A, fe::HeurMode_t::FALLBACK}));
+  graph->deselect_numeric_notes(forbidden);
   graph->deselect_workspace_greater_than(kWorkspaceLimit);
   std::vector<Candidate> list;
   std::set<std::string> names;
   for (int64_t i = 0; i < graph->get_execution_plan_count(); ++i) {
     std::string name;
-    check(graph->get_plan_name_at_index(i, name), "naming an engine of cuDNN");
+    check_cudnn(graph->get_plan_name_at_index(i, name), "naming an engine of cuDNN");
     if (!names.insert(name).second) continue;  // the modes A and FALLBACK overlap
     list.push_back({name, [=]() -> AlgorithmPtr {
                       if (graph->build_plan_at_index(i).is_bad()) return nullptr;
-                      return std::make_shared<Engine>(cudnn, graph, i,
-                                                      convolution.bias.has_value());
+                      return create(CudnnEngine(cudnn, graph, i));
                     }});
   }
   return list;
 }
 
+std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
+                                         const Convolution& convolution) {
+  const CudnnGraph graph = describe(*cudnn, convolution);
+  const bool bias = convolution.bias.has_value();
+  return list_engines(cudnn, graph, forbidden_notes(convolution), [bias](CudnnEngine engine) {
+    return std::make_shared<ConvolutionEngine>(std::move(engine), bias);
+  });
+}
+
 AlgorithmPtr find_convolution(const Context& context, const Convolution& convolution) {
   Libraries& libraries = *context.libraries;
-  return libraries.convolutions.choose(key(convolution), bytes(convolution), [&] {
-    return list_convolutions(libraries.cudnn, convolution);
-  });
+  return libraries.engines.choose(key(convolution), bytes(convolution),
+                                  [&] { return list_convolutions(libraries.cudnn, convolution); });
 }
 
 }  // namespace trireme::ops::cuda

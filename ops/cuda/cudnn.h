@@ -1,4 +1,4 @@
-// Convolutions with cuDNN.
+// cuDNN, which computes convolutions and attention.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,7 @@
 #include "core/cuda/library.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/convolution.h"
+#include "ops/cuda/fused_attention.h"
 #include "ops/cuda/tuner.h"
 
 struct cudnnContext;
@@ -23,8 +24,10 @@ class Cudnn {
   // Creates a handle for the current device.
   explicit Cudnn(std::shared_ptr<const trireme::cuda::Library> library);
   // Creates a handle for a device that is not present, described by the JSON of
-  // CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION: algorithms can be listed and built, but not run.
-  Cudnn(std::shared_ptr<const trireme::cuda::Library> library, const std::string& absent_device);
+  // CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION and ten times its compute capability: algorithms can
+  // be listed and built, but not run.
+  Cudnn(std::shared_ptr<const trireme::cuda::Library> library, const std::string& absent_device,
+        int capability);
   Cudnn(const Cudnn&) = delete;
   Cudnn& operator=(const Cudnn&) = delete;
   ~Cudnn();
@@ -38,20 +41,25 @@ class Cudnn {
   const std::shared_ptr<cudnn_frontend::DeviceProperties>& absent_device() const {
     return absent_device_;
   }
+  int absent_capability() const { return absent_capability_; }
 
  private:
   std::shared_ptr<const trireme::cuda::Library> library_;
   std::shared_ptr<cudnn_frontend::DeviceProperties> absent_device_;
+  int absent_capability_ = 0;
   cudnnContext* handle_ = nullptr;
 };
 
-// Returns an algorithm that is deterministic and accumulates in f32. Throws Unsupported if there is
+// Return an algorithm that is deterministic and accumulates in f32. Throw Unsupported if there is
 // none.
 AlgorithmPtr find_convolution(const Context& context, const Convolution& convolution);
+AlgorithmPtr find_attention(const Context& context, const FusedAttention& attention);
 
-// Returns all algorithms, best first according to cuDNN's heuristic. Throws Unsupported if cuDNN
-// does not support the convolution.
+// Return all algorithms, best first according to cuDNN's heuristic. Throw Unsupported if cuDNN does
+// not support the operation.
 std::vector<Candidate> list_convolutions(const std::shared_ptr<Cudnn>& cudnn,
                                          const Convolution& convolution);
+std::vector<Candidate> list_attention(const std::shared_ptr<Cudnn>& cudnn,
+                                      const FusedAttention& attention);
 
 }  // namespace trireme::ops::cuda

@@ -13,8 +13,8 @@ class Libraries {
  public:
   std::shared_ptr<Cudnn> cudnn;
   std::shared_ptr<CublasLt> cublaslt;
-  Tuner convolutions;
-  Tuner products;
+  Tuner engines;   // of cuDNN
+  Tuner products;  // of cuBLASLt
 };
 
 // Loads the libraries. Throws DeviceError with the library and the searched folders if one cannot

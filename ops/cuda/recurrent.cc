@@ -7,6 +7,7 @@
 
 #include "core/alignment.h"
 #include "ops/choose_layouts.h"
+#include "ops/cuda/algorithm.h"
 #include "ops/cuda/context.h"
 #include "ops/cuda/cublaslt.h"
 #include "ops/cuda/plans.h"
@@ -26,7 +27,8 @@ StepSizes sizes_of(const Op& op, const TensorSpec& y) {
           .hidden = y.shape[2],
           .lstm = op.cell == RecurrentCell::kLstm,
           .reverse = reverse,
-          .dtype = y.dtype};
+          .dtype = y.dtype,
+          .document_end = op.document_end};
 }
 
 // Divides scratch memory into aligned parts.
@@ -85,10 +87,12 @@ Plan plan_forward_steps(const Op& op, const ContextPtr& context, std::vector<Ten
       last = pointer<float>(args, Op::kFinal);
       workspace = args[Op::kWorkspace];
     }
-    input->encode(stream, std::array{args[Op::kX], args[Op::kWeightIh], args[Op::kBiasIh], a},
+    input->encode(stream,
+                  std::array{args[Op::kX], args[Op::kWeightIh], args[Op::kBiasIh], a, kNoTensor},
                   rest);
     begin_steps(stream, n, initial, cached, states);
-    const ForwardStep step_args{.a = static_cast<float*>(a),
+    const ForwardStep step_args{.ends = {pointer<int32_t>(args, Op::kTokens)},
+                                .a = static_cast<float*>(a),
                                 .r = static_cast<float*>(r),
                                 .bias = args[Op::kBiasHh],
                                 .y = args[Op::kY],
@@ -136,7 +140,8 @@ Plan plan(const RecurrentBackward& op, const ContextPtr& context, Specs given) {
   const size_t dcell_at = parts.add(n.samples, n.hidden, DType::kF32);
   const size_t rest_at = parts.add(std::max(gradients.scratch_bytes(), product->workspace_bytes()));
   auto work = [=, gradients = std::move(gradients)](Stream& stream, Args args, void* scratch) {
-    const BackwardStep step_args{.initial = pointer<float>(args, Op::kInitial),
+    const BackwardStep step_args{.ends = {pointer<int32_t>(args, Op::kTokens)},
+                                 .initial = pointer<float>(args, Op::kInitial),
                                  .y = args[Op::kY],
                                  .workspace = args[Op::kWorkspace],
                                  .dy = args[Op::kDy],

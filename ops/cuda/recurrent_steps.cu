@@ -90,8 +90,8 @@ __device__ float gru_step(const StepSizes& n, int64_t row, int64_t j, const floa
 
 template <class T>
 __global__ void __launch_bounds__(kStepThreads)
-    step_kernel(StepSizes n, int64_t step, const float* a, const float* r, const T* bias,
-                CachedStates cached, T* h, float* state, T* y, SavedSteps<T> saved) {
+    step_kernel(StepSizes n, int64_t step, DocumentEnds ends, const float* a, const float* r,
+                const T* bias, CachedStates cached, T* h, float* state, T* y, SavedSteps<T> saved) {
   const int64_t sample = sequence(), j = element();
   if (j >= n.hidden) return;
   const int64_t row = n.row(sample, step), at = sample * n.hidden + j;
@@ -99,7 +99,10 @@ __global__ void __launch_bounds__(kStepThreads)
   r += sample * n.gates();
   const float value = n.lstm ? lstm_step(n, row, j, a, r, bias, state + at, saved)
                              : gru_step(n, row, j, a, r, bias, state + at, saved);
-  h[at] = y[row * n.hidden + j] = from_float<T>(value);
+  y[row * n.hidden + j] = from_float<T>(value);
+  const bool ended = ends.at(n, row);
+  h[at] = from_float<T>(ended ? 0.0f : value);
+  if (ended) state[at] = 0;
   if (!cached.cache) return;
   const int64_t position = cached.starts[sample] + step;
   if (position < cached.positions) {
@@ -119,14 +122,16 @@ struct StepGradients {
 
 template <class T>
 __global__ void __launch_bounds__(kStepThreads)
-    step_gradient_kernel(StepSizes n, int64_t step, const float* initial, const T* y,
-                         SavedSteps<T> saved, StepGradients<T> out) {
+    step_gradient_kernel(StepSizes n, int64_t step, DocumentEnds ends, const float* initial,
+                         const T* y, SavedSteps<T> saved, StepGradients<T> out) {
   const int64_t sample = sequence(), j = element();
   if (j >= n.hidden) return;
   const int64_t row = n.row(sample, step), at = sample * n.hidden + j;
-  const int64_t previous = step > 0 ? n.row(sample, step - 1) * n.hidden + j : 0;
-  const float* const first = initial ? initial + sample * n.states() : nullptr;
-  const T before = step > 0 ? y[previous] : from_float<T>(first ? first[j] : 0.0f);
+  const int64_t previous_row = step > 0 ? n.row(sample, step - 1) : 0;
+  const int64_t previous = previous_row * n.hidden + j;
+  const float* const first = step == 0 && initial ? initial + sample * n.states() : nullptr;
+  const bool continues = step > 0 && !ends.at(n, previous_row);
+  const T before = continues ? y[previous] : from_float<T>(first ? first[j] : 0.0f);
   out.before[row * n.hidden + j] = before;
   const auto value = [&](int64_t which) {
     return to_float(saved.gates[(row * kSavedGates + which) * n.hidden + j]);
@@ -137,12 +142,14 @@ __global__ void __launch_bounds__(kStepThreads)
     out.dr[row * n.gates() + column] = from_float<T>(of_r);
     out.next[sample * n.gates() + column] = from_float<T>(of_r);
   };
-  const bool last = step == n.length - 1;
+  const bool last = step == n.length - 1 || ends.at(n, row);
   const float d = to_float(out.dy[row * n.hidden + j]) + (last ? 0.0f : out.dh[at]);
   if (n.lstm) {
     const float i = value(0), f = value(1), g = value(2), o = value(3);
     const float tanh_c = tanhf(saved.cells[row * n.hidden + j]);
-    const float cell_before = step > 0 ? saved.cells[previous] : first ? first[n.hidden + j] : 0.0f;
+    const float cell_before = continues ? saved.cells[previous]
+                              : first   ? first[n.hidden + j]
+                                        : 0.0f;
     const float dc = (last ? 0.0f : out.dcell[at]) + d * o * (1 - tanh_c * tanh_c);
     const float di = dc * g * i * (1 - i), df = dc * cell_before * f * (1 - f);
     const float dg = dc * i * (1 - g * g), d_o = d * tanh_c * o * (1 - o);
@@ -189,8 +196,8 @@ void write_final_states(Stream& stream, const StepSizes& n, const StepStates& st
 void forward_step(Stream& stream, const StepSizes& n, int64_t step, const ForwardStep& args,
                   const CachedStates& cached, const StepStates& states) {
   with_element(n.dtype, [&]<class T>(T) {
-    trireme::cuda::launch("recurrent_forward", step_kernel<T>, grid_of(n), stream, n, step, args.a,
-                          args.r, static_cast<const T*>(args.bias), cached,
+    trireme::cuda::launch("recurrent_forward", step_kernel<T>, grid_of(n), stream, n, step,
+                          args.ends, args.a, args.r, static_cast<const T*>(args.bias), cached,
                           static_cast<T*>(states.h), states.state, static_cast<T*>(args.y),
                           saved_steps<T>(n, args.workspace));
   });
@@ -206,7 +213,7 @@ void backward_step(Stream& stream, const StepSizes& n, int64_t step, const Backw
                                args.dh,
                                args.dcell};
     trireme::cuda::launch("recurrent_backward", step_gradient_kernel<T>, grid_of(n), stream, n,
-                          step, args.initial, static_cast<const T*>(args.y),
+                          step, args.ends, args.initial, static_cast<const T*>(args.y),
                           saved_steps<T>(n, args.workspace), out);
   });
 }

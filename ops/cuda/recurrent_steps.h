@@ -19,6 +19,7 @@ struct StepSizes {
   int64_t samples, length, hidden;
   bool lstm, reverse;
   DType dtype;  // of x, h, y and their gradients
+  int32_t document_end;
 
   constexpr int64_t gates() const { return (lstm ? 4 : 3) * hidden; }
   constexpr int64_t states() const { return (lstm ? 2 : 1) * hidden; }
@@ -32,6 +33,16 @@ struct StepSizes {
   }
   size_t workspace_bytes() const {
     return cells_offset() + (lstm ? static_cast<size_t>(rows() * hidden) * sizeof(float) : 0);
+  }
+};
+
+// Where documents end: kTokens of the ops.
+struct DocumentEnds {
+  const int32_t* tokens;  // null: nowhere
+
+  // Returns whether the state after this row is 0.
+  constexpr bool at(const StepSizes& n, int64_t row) const {
+    return tokens && tokens[row] == n.document_end;
   }
 };
 
@@ -63,6 +74,7 @@ void write_final_states(Stream& stream, const StepSizes& n, const StepStates& st
 
 // a [B * T, G * H]; r [B, G * H] without its bias. `workspace` is null in inference.
 struct ForwardStep {
+  DocumentEnds ends;
   const float *a, *r;
   const void* bias;
   void *y, *workspace;
@@ -72,9 +84,10 @@ void forward_step(Stream& stream, const StepSizes& n, int64_t step, const Forwar
 
 // Writes da, dr and h before the step to the rows of RecurrentGradients::Steps. `next` [B, G * H]
 // is dr again, for the product that gives dh before the step. dh and dcell [B, H] come from the step
-// after; they are not read in the last step. For GRU, dh becomes what does not flow through the
+// after; they are not read in the last step of a document. For GRU, dh becomes what does not flow through the
 // product.
 struct BackwardStep {
+  DocumentEnds ends;
   const float* initial;
   const void *y, *workspace, *dy;
   void *da, *dr, *before, *next;

@@ -33,14 +33,14 @@ __device__ T warp_reduce(T value, F combine) {
   return value;
 }
 
-inline constexpr int64_t kMaxRowThreads = 512;  // per block
+inline constexpr int64_t kMaxRowThreads = 512;    // per block
+inline constexpr int64_t kPacksPerRowThread = 4;  // in a grid of row_grid
 
 // Returns the grid for a matrix that is processed row by row: for short rows, threads.y rows per
 // block with one warp each; otherwise one block per row.
 inline trireme::cuda::Grid row_grid(int64_t rows, int64_t packs_per_row) {
-  constexpr int64_t kPacksPerThread = 4;
   constexpr unsigned kRowsPerBlock = 8;
-  const int64_t wanted = (packs_per_row + kPacksPerThread - 1) / kPacksPerThread;
+  const int64_t wanted = (packs_per_row + kPacksPerRowThread - 1) / kPacksPerRowThread;
   const auto warps = static_cast<unsigned>(
       std::min((wanted + kWarpSize - 1) / kWarpSize, kMaxRowThreads / kWarpSize));
   const dim3 threads = warps <= 1 ? dim3(kWarpSize, kRowsPerBlock) : dim3(kWarpSize * warps);

@@ -124,12 +124,13 @@ void add_convolution(const ConvCase& c) {
 
 void add_dense(const std::string& name, int64_t batch, int64_t in, int64_t out) {
   add(name + "/forward", [=] {
-    return Runner(backend(), ops::DenseForward{},
-                  {plain({batch, in}), plain({out, in}), plain({out}), plain({batch, out})});
+    return Runner(
+        backend(), ops::DenseForward{},
+        {plain({batch, in}), plain({out, in}), plain({out}), plain({batch, out}), ops::absent()});
   });
   add(name + "/backward_data", [=] {
     return Runner(backend(), ops::DenseBackwardData{},
-                  {plain({batch, out}), plain({out, in}), plain({batch, in})});
+                  {plain({batch, out}), plain({out, in}), plain({batch, in}), ops::absent()});
   });
   add(name + "/backward_weights", [=] {
     return Runner(backend(), ops::DenseBackwardWeights{},
@@ -244,8 +245,8 @@ void add_recurrent(const std::string& name, ops::RecurrentCell cell, DType dtype
     };
     const TensorSpec x = low({kBatch, kLength, kWidth}), weight = low({rows, kWidth});
     return Runner(backend(), Forward{cell},
-                  {x, weight, weight, low({rows}), low({rows}), ops::absent(), x, ops::absent(),
-                   ops::unsized_workspace()});
+                  {x, weight, weight, low({rows}), low({rows}), ops::absent(), ops::absent(), x,
+                   ops::absent(), ops::unsized_workspace()});
   };
   add(name + "/forward", forward);
   add(name + "/backward", [=] {
@@ -253,8 +254,8 @@ void add_recurrent(const std::string& name, ops::RecurrentCell cell, DType dtype
     const TensorSpec &x = f.spec(Forward::kX), &weight = f.spec(Forward::kWeightIh);
     const TensorSpec dweight = plain(weight.shape), dbias = plain({weight.shape[0]});
     return Runner(backend(), ops::RecurrentBackward{cell},
-                  {x, weight, weight, ops::absent(), x, f.spec(Forward::kWorkspace), x, x, dweight,
-                   dweight, dbias, dbias});
+                  {x, weight, weight, ops::absent(), ops::absent(), x, f.spec(Forward::kWorkspace),
+                   x, x, dweight, dweight, dbias, dbias});
   });
 }
 

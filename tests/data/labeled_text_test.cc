@@ -1,5 +1,7 @@
 #include <gmock/gmock.h>
 
+#include <map>
+
 #include "data/external_data.h"
 #include "data/tokenizers/tokenizer.h"
 #include "data/unlabeled.h"
@@ -172,6 +174,150 @@ TEST_F(LabeledTextTest, InvalidConfigurationsAreNamed) {
   EXPECT_SAYS(data_error(config("train: 'b.csv'")), "b.csv: is empty");
 }
 
+// The tokens of all samples in an epoch.
+std::vector<std::vector<int32_t>> epoch_of(const Dataset& dataset, int64_t epoch,
+                                           int64_t draw = -1) {
+  std::vector<std::vector<int32_t>> all;
+  for (int64_t i = 0; i < dataset.size(); ++i) {
+    std::vector<int32_t> input(static_cast<size_t>(dataset.spec().input.shape[0]));
+    int32_t label = 0;
+    dataset.read({.index = i, .epoch = epoch, .draw = draw},
+                 reinterpret_cast<std::byte*>(input.data()), reinterpret_cast<std::byte*>(&label));
+    all.push_back(std::move(input));
+  }
+  return all;
+}
+
+TEST_F(LabeledTextTest, TokensAreDroppedAtRandom) {
+  std::string rows = "text,label\n";
+  for (int i = 0; i < 200; ++i) rows += i % 2 == 0 ? "good film good,pos\n" : "bad,neg\n";
+  folder.write("a.csv", rows);
+  const std::string files = "train: 'a.csv' token_dropout { probability: 0.4 }";
+  const auto dataset = open_dataset(config(files, "holdout: 0.1"), Part::kTraining, {.seed = 3});
+  const auto first = epoch_of(*dataset, 0);
+  EXPECT_EQ(epoch_of(*dataset, 0), first);
+  EXPECT_NE(epoch_of(*dataset, 1), first);
+  EXPECT_NE(epoch_of(*dataset, 0, 4), first);  // another occurrence in the same epoch
+  EXPECT_NE(epoch_of(*open_dataset(config(files, "holdout: 0.1"), Part::kTraining, {.seed = 4}), 0),
+            first);
+  int64_t tokens = 0, kept = 0;
+  const std::vector<int32_t> labels = dataset->labels();
+  for (size_t i = 0; i < first.size(); ++i) {
+    const std::vector<int32_t>& sample = first[i];
+    ASSERT_EQ(sample[0], kCls);
+    const auto end = std::ranges::find(sample, kSep);
+    ASSERT_NE(end, sample.end());
+    EXPECT_TRUE(std::all_of(end + 1, sample.end(), [](int32_t token) { return token == kPad; }));
+    const int64_t length = end - sample.begin() - 1;
+    if (labels[i] == 0) {
+      EXPECT_EQ(length, 1);  // no text loses all tokens
+    } else {
+      ASSERT_GE(length, 1);
+      tokens += 3;
+      kept += length;
+    }
+  }
+  // With all tokens kept where all would be dropped: 3 * 0.6 + 3 * 0.4 ^ 3 of 3.
+  EXPECT_NEAR(static_cast<double>(kept) / static_cast<double>(tokens), 0.664, 0.08);
+  EXPECT_SAYS(dataset->description(), ", token dropout 0.4");
+
+  const auto evaluation = open_dataset(config(files, "holdout: 0.1"), Part::kEvaluation);
+  for (const auto& sample : epoch_of(*evaluation, 0)) {
+    EXPECT_TRUE(sample == std::vector<int32_t>({kCls, kGood, kFilm, kGood, kSep}) ||
+                sample == std::vector<int32_t>({kCls, kBad, kSep, kPad, kPad}));
+  }
+}
+
+TEST_F(LabeledTextTest, DroppedTokensCanBeReplaced) {
+  std::string rows = "text,label\nbad,neg\n";
+  for (int i = 0; i < 50; ++i) rows += "good film good,pos\n";
+  folder.write("a.csv", rows);
+  const auto dataset = open("train: 'a.csv' token_dropout { probability: 0.5 token: 1 }");
+  int64_t replaced = 0;
+  const auto samples = epoch_of(*dataset, 0);
+  for (size_t i = 1; i < samples.size(); ++i) {
+    const std::vector<int32_t>& sample = samples[i];
+    EXPECT_EQ(sample[0], kCls);
+    EXPECT_EQ(sample[4], kSep);
+    replaced += std::ranges::count(sample, kUnk);
+    for (int t = 1; t < 4; ++t)
+      EXPECT_TRUE(sample[t] == kUnk || sample[t] == (t == 2 ? kFilm : kGood));
+  }
+  EXPECT_NEAR(static_cast<double>(replaced) / 150, 0.5, 0.15);
+}
+
+TEST_F(LabeledTextTest, WordsAreReplacedBySynonyms) {
+  folder.write("vocab.txt",
+               "[PAD]\n[UNK]\n[CLS]\n[SEP]\ngood\nbad\nfilm\nfine\nmovie\nnot\nwell\nmade\n");
+  std::string rows = "text,label\nbad,neg\n";
+  for (int i = 0; i < 100; ++i) rows += "\"Good, good film\",pos\n";
+  folder.write("a.csv", rows);
+  folder.write("synonyms.txt", "# comment\n\ngood, fine, well made\nfilm,movie\n");
+  const auto config = folder.config(
+      "labeled_text { train: 'a.csv' tokenizer { wordpiece {} } length: 12"
+      "  synonyms { file: 'synonyms.txt' probability: 0.5 } }");
+  const auto dataset = open_dataset(config, Part::kTraining, {.seed = 1});
+  EXPECT_FALSE(dataset->in_memory());
+  EXPECT_SAYS(dataset->description(), ", synonyms of 4 words with probability 0.5");
+  const auto first = epoch_of(*dataset, 0);
+  EXPECT_EQ(epoch_of(*dataset, 0), first);
+  EXPECT_NE(epoch_of(*dataset, 1), first);
+  std::map<std::string, int> found;
+  for (size_t i = 1; i < first.size(); ++i) {
+    const auto end = std::ranges::find(first[i], kPad);
+    ++found[dataset->tokenizer()->decode({first[i].begin(), end})];
+  }
+  EXPECT_GE(found.size(), 10u);  // of 3 * 3 * 2
+  EXPECT_GT(found["[CLS] good [UNK] good film [SEP]"], 3);
+  EXPECT_GT(found["[CLS] fine [UNK] good movie [SEP]"], 0);
+  int two_words = 0;
+  for (const auto& [text, count] : found)
+    two_words += text.find("well made") != text.npos ? count : 0;
+  EXPECT_GT(two_words, 20);
+  EXPECT_EQ(first[0], epoch_of(*dataset, 5)[0]);  // has no synonyms
+}
+
+// The tokens that synonyms add do not make a text need a longer batch.
+TEST_F(LabeledTextTest, SynonymsStayInTheBucketOfTheText) {
+  folder.write("a.csv", "text,label\ngood good good good good good,pos\nbad,neg\n");
+  folder.write("synonyms.txt", "good,film film film film\n");
+  const auto dataset = open_dataset(
+      folder.config("labeled_text { train: 'a.csv' tokenizer { wordpiece {} } length: 30"
+                    "  synonyms { file: 'synonyms.txt' probability: 1 } }"),
+      Part::kTraining);
+  EXPECT_THAT(dataset->lengths(), ElementsAre(8, 3));
+  EXPECT_THAT(epoch_of(*dataset, 0)[0],
+              ::testing::Contains(kPad).Times(22));  // 8 tokens, cut off
+  EXPECT_EQ(epoch_of(*dataset, 0)[0][7], kSep);
+}
+
+TEST_F(LabeledTextTest, InvalidAugmentationIsNamed) {
+  folder.write("a.csv", "text,label\ngood,pos\nbad,neg\n");
+  const auto dropout = [&](const std::string& fields) {
+    return config_error(config("train: 'a.csv' token_dropout { " + fields + " }"));
+  };
+  EXPECT_SAYS(dropout("probability: 1"),
+              "data.labeled_text.token_dropout.probability: 1 is not in [0, 1)");
+  EXPECT_SAYS(dropout("token: 7"),
+              "data.labeled_text.token_dropout.token: 7 is not in the vocabulary, [0, 7)");
+  const auto with_synonyms = [&](const std::string& fields) {
+    return config("train: 'a.csv' synonyms { " + fields + " }");
+  };
+  EXPECT_SAYS(config_error(with_synonyms("")), "data.labeled_text.synonyms.file: is missing");
+  EXPECT_SAYS(config_error(with_synonyms("file: 's.txt' probability: 1.5")),
+              "data.labeled_text.synonyms.probability: 1.5 is not in [0, 1]");
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {"good, fine\nbad\n", "s.txt: line 2: has only the word 'bad'; synonyms are separated by"},
+      {"good, fine,\n", "s.txt: line 1: has an empty word"},
+      {"good, fi\xff\n", "s.txt: line 1: is not UTF-8 at byte 8"},
+      {"# nothing\n", "s.txt: has no synonyms"}};
+  for (const auto& [text, problem] : cases) {
+    folder.write("s.txt", text);
+    EXPECT_SAYS(data_error(with_synonyms("file: 's.txt'")), problem);
+  }
+  EXPECT_SAYS(data_error(with_synonyms("file: 'none.txt'")), "none.txt");
+}
+
 TEST_F(LabeledTextTest, HoldsOutTexts) {
   folder.write("a.csv", "text,label\ngood,pos\nbad,neg\nfilm,neg\ngood film,pos\n");
   const auto training = open("train: 'a.csv'", "holdout: 0.25");
@@ -212,6 +358,10 @@ TEST_F(LabeledTextTest, OtherTextsForEvaluation) {
   ASSERT_EQ(dataset->size(), 2);
   EXPECT_THAT(dataset->labels(), ElementsAre(0, 1));
   EXPECT_EQ(sample(*dataset, 1).label(), 1);
+  folder.write("b.csv", "text,label\nfilm,other\n");  // texts of one class
+  const auto one = with_training_classes(open_dataset(other, Part::kEvaluation), training->spec(),
+                                         training->class_names());
+  EXPECT_THAT(one->labels(), ElementsAre(1));
 }
 
 }  // namespace

@@ -167,6 +167,20 @@ TEST(OrderTest, EverySampleOccursOncePerEpoch) {
   EXPECT_EQ(sorted(order_of(options, 1, 0, 1281167)), numbers(1281167));
 }
 
+TEST(OrderTest, StreamsReadConsecutiveSamplesInTheSameRow) {
+  EXPECT_EQ(order_of({.shuffle = false, .streams = 3}, 1, 1, 8),
+            (std::vector<int64_t>{0, 3, 6, 1, 4, 7, 2, 5}));
+  for (const int64_t size : {1, 2, 7, 8, 9, 64, 65}) {
+    for (const int64_t streams : {1, 2, 3, 8, 64, 100}) {
+      const std::vector<int64_t> all = order_of({.shuffle = false, .streams = streams}, 3, 2, size);
+      ASSERT_EQ(sorted(all), numbers(size)) << size << " samples in " << streams << " streams";
+      for (size_t i = static_cast<size_t>(streams); i < all.size(); ++i) {
+        ASSERT_EQ(all[i], all[i - static_cast<size_t>(streams)] + 1);
+      }
+    }
+  }
+}
+
 TEST(OrderTest, WindowsSupportHugeSizes) {
   const int64_t size = (int64_t{1} << 40) + 17;
   for (const int64_t window : {int64_t{16384}, INT64_MAX}) {

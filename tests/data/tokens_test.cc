@@ -4,6 +4,8 @@
 #include <set>
 #include <span>
 
+#include "core/device.h"
+#include "data/loader.h"
 #include "tests/data/files.h"
 
 namespace trireme::data {
@@ -74,6 +76,35 @@ TEST_F(TokensTest, SamplesDoNotSpanFiles) {
   EXPECT_EQ(dataset->where(2), folder.path("c.bin") + ": token 0");
   EXPECT_SAYS(dataset->description(), "a.bin and 2 more");
   EXPECT_SAYS(dataset->description(), ", 4 tokens at the ends of files unused");
+}
+
+// Rows keep their rank in the short last batch, too; a sample does not continue that of another file.
+TEST_F(TokensTest, StreamsContinueInTheSameRow) {
+  folder.write("a.bin", numbers<uint16_t>(6 * 4 + 1));
+  folder.write("b.bin", numbers<uint16_t>(5 * 4 + 1, 50));
+  const auto dataset = open("length: 4");
+  const auto device = create_cpu_device(1);
+  for (const int ranks : {1, 2, 3}) {
+    std::vector<std::vector<std::pair<int64_t, bool>>> rows(3);
+    for (int rank = 0; rank < ranks; ++rank) {
+      LoaderOptions options{.global_batch = 3, .capacity = 3, .rank = rank, .ranks = ranks};
+      options.order = {.shuffle = false, .streams = 3};
+      Loader loader(*dataset, *device, options);
+      loader.start(0, 0);
+      for (int i = 0; i < 4; ++i) {
+        const Batch& batch = loader.next();
+        EXPECT_EQ(batch.first_row, share_of(3, rank, ranks).begin);
+        for (int64_t row = 0; row < batch.rows; ++row) {
+          rows[static_cast<size_t>(batch.first_row + row)].emplace_back(batch.samples[row],
+                                                                        batch.continues[row]);
+        }
+      }
+    }
+    using Row = std::vector<std::pair<int64_t, bool>>;
+    EXPECT_EQ(rows[0], (Row{{0, false}, {1, true}, {2, true}, {3, true}}));
+    EXPECT_EQ(rows[1], (Row{{4, false}, {5, true}, {6, false}, {7, true}}));
+    EXPECT_EQ(rows[2], (Row{{8, false}, {9, true}, {10, true}}));
+  }
 }
 
 TEST_F(TokensTest, ReadsHeadersOfLlmC) {

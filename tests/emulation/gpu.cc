@@ -11,13 +11,13 @@
 namespace trireme::emulation {
 namespace {
 
-thread_local bool is_gpu = false;  // true in the thread that runs the GPU's work
+thread_local bool is_gpu = false;  // true in the threads that run the GPU's work
 
 uint64_t seed_now = 0;
 
 // --- Reporting invalid accesses ---
 
-std::atomic<const char*> running = nullptr;  // name of the running node
+thread_local std::atomic<const char*> running = nullptr;  // name of the node that this thread runs
 
 void on_invalid_access(int signal, siginfo_t* info, void*) {
   char text[256];
@@ -56,29 +56,29 @@ uint64_t seed_of_node() { return seed_now; }
 
 Gpu::Gpu() {
   const char* seed = std::getenv("TRIREME_EMULATION_SEED");
-  random_.seed(seed ? std::strtoull(seed, nullptr, 10) : 1);
+  set_seed(seed ? std::strtoull(seed, nullptr, 10) : 1);
   report_invalid_accesses();
-  std::thread([this] { work(); }).detach();
+  std::thread([this] { compute(); }).detach();
+  std::thread([this] { communicate(); }).detach();
 }
 
-void Gpu::submit(cudaStream_t handle, std::string name, std::function<void()> work,
-                 std::shared_ptr<EventState> records) {
+void Gpu::submit(cudaStream_t handle, Work work, std::shared_ptr<EventState> records) {
   StreamState& to = stream(handle);
   if (!to.capture) {
-    to.last = queue(handle, std::move(name), std::move(work), {to.last});
+    to.last = queue(handle, std::move(work), {to.last});
     if (!records) return;
     records->node = to.last;
     records->in_graph = false;
     return;
   }
   Graph& graph = to.capture->graph;
-  graph.push_back({std::move(name), std::move(work), handle, to.front, std::move(records)});
+  graph.push_back({std::move(work), handle, to.front, std::move(records)});
   to.front = {graph.size() - 1};
 }
 
-NodePtr Gpu::queue(cudaStream_t stream, std::string name, std::function<void()> work,
-                   std::vector<NodePtr> before) {
-  auto node = std::make_shared<Node>(std::move(name), std::move(work), stream);
+NodePtr Gpu::queue(cudaStream_t stream, Work work, std::vector<NodePtr> before) {
+  auto node = std::make_shared<Node>(std::move(work), stream);
+  node->number = queued_++;
   for (const NodePtr& other : before) {
     if (!other || other->done) continue;
     other->after.push_back(node);
@@ -106,16 +106,28 @@ void Gpu::wait_all(std::unique_lock<std::mutex>& lock) {
 
 bool Gpu::wanted() const { return !targets_.empty() || (waiting_for_all_ > 0 && pending_ > 0); }
 
-// Streams have priorities that change at random, so that some starve and some run ahead.
+// Kernels of NCCL wait for other ranks while they occupy multiprocessors, so another one may not
+// fit. Other work does, unless everything runs in order.
+bool Gpu::can_start(const NodePtr& node) const {
+  return !communicating_ || (!node->work.communicates && !in_order_);
+}
+bool Gpu::can_start_any() const {
+  return std::ranges::any_of(ready_, [this](const NodePtr& node) { return can_start(node); });
+}
+
+// Streams have priorities that change at random, so that some starve and some run ahead. In order,
+// the node that was queued first is chosen; no node waits for one that was queued later.
 NodePtr Gpu::choose() {
   const auto priority = [&](const NodePtr& node) {
+    if (in_order_) return ~node->number;
     auto [entry, added] = priorities_.try_emplace(node->stream);
     if (added) entry->second = random_();
     return entry->second;
   };
-  size_t best = 0;
-  for (size_t i = 1; i < ready_.size(); ++i) {
-    if (priority(ready_[i]) > priority(ready_[best])) best = i;
+  size_t best = ready_.size();
+  for (size_t i = 0; i < ready_.size(); ++i) {
+    if (!can_start(ready_[i])) continue;
+    if (best == ready_.size() || priority(ready_[i]) > priority(ready_[best])) best = i;
   }
   NodePtr chosen = ready_[best];
   ready_.erase(ready_.begin() + static_cast<std::ptrdiff_t>(best));
@@ -123,46 +135,67 @@ NodePtr Gpu::choose() {
   return chosen;
 }
 
-// Runs work while a call waits for it, and otherwise after a delay, since a real GPU runs work
+// Starts work while a call waits for it, and otherwise after a delay, since a real GPU runs work
 // without being waited for.
-void Gpu::work() {
+void Gpu::compute() {
   is_gpu = true;
   std::unique_lock lock(mutex_);
   for (;;) {
-    const bool asked =
-        wanted_.wait_for(lock, std::chrono::milliseconds(100), [&] { return wanted(); });
-    if (ready_.empty()) continue;
+    const bool asked = wanted_.wait_for(lock, std::chrono::milliseconds(100),
+                                        [&] { return wanted() && can_start_any(); });
+    if (!can_start_any()) continue;
     memory.open(true);
-    while (!ready_.empty() && (wanted() || !asked)) {
+    while (can_start_any() && (wanted() || !asked)) {
       const NodePtr node = choose();
       seed_now = random_();
-      if (failed_ == cudaSuccess) {
-        lock.unlock();
-        std::string problem;
-        running = node->name.c_str();
-        try {
-          if (node->work) node->work();
-        } catch (const std::exception& error) {
-          problem = error.what();
-        }
-        running = nullptr;
-        lock.lock();
-        if (problem.empty() && node->work) problem = memory.damage();
-        if (!problem.empty()) {
-          failed_ = cudaErrorLaunchFailure;
-          failure_text_ = fmt::format("{}: {}", node->name, problem);
-        }
+      if (node->work.communicates) {
+        communicating_ = node;
+        communicates_.notify_one();
+      } else {
+        run(lock, node);
       }
-      finish(node);
     }
     // Not every time, because it takes longer than most work.
-    if (random_() % 4 == 0) memory.open(false);
+    if (random_() % 4 == 0 && !communicating_) memory.open(false);
   }
+}
+
+void Gpu::communicate() {
+  is_gpu = true;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    communicates_.wait(lock, [&] { return communicating_ != nullptr; });
+    run(lock, communicating_);
+    communicating_ = nullptr;
+    wanted_.notify_one();
+  }
+}
+
+// Runs the node, unless the GPU has failed.
+void Gpu::run(std::unique_lock<std::mutex>& lock, const NodePtr& node) {
+  if (failed_ == cudaSuccess && node->work.run) {
+    lock.unlock();
+    std::string problem;
+    running = node->work.name.c_str();
+    try {
+      node->work.run();
+    } catch (const std::exception& error) {
+      problem = error.what();
+    }
+    running = nullptr;
+    lock.lock();
+    if (problem.empty()) problem = memory.damage();
+    if (!problem.empty() && failed_ == cudaSuccess) {
+      failed_ = cudaErrorLaunchFailure;
+      failure_text_ = fmt::format("{}: {}", node->work.name, problem);
+    }
+  }
+  finish(node);
 }
 
 void Gpu::finish(const NodePtr& node) {
   node->done = true;
-  node->work = nullptr;
+  node->work.run = nullptr;
   --pending_;
   for (const NodePtr& next : node->after) {
     if (--next->unmet == 0) ready_.push_back(next);
@@ -173,6 +206,7 @@ void Gpu::finish(const NodePtr& node) {
 
 void Gpu::set_seed(uint64_t seed) {
   std::lock_guard lock(mutex_);
+  in_order_ = seed == 0;
   random_.seed(seed);
   priorities_.clear();
 }
@@ -246,13 +280,13 @@ void Gpu::launch_graph(Executable& executable, cudaStream_t handle) {
   for (const GraphNode& node : executable.graph) {
     std::vector<NodePtr> before = {to.last, executable.last};
     for (size_t other : node.before) before.push_back(nodes[other]);
-    nodes.push_back(queue(node.stream, node.name, node.work, before));
+    nodes.push_back(queue(node.stream, node.work, before));
     if (!node.records) continue;
     node.records->node = nodes.back();
     node.records->in_graph = true;
   }
   nodes.push_back(to.last);
-  to.last = executable.last = queue(handle, "end of a graph", nullptr, nodes);
+  to.last = executable.last = queue(handle, {"end of a graph"}, nodes);
 }
 
 }  // namespace trireme::emulation

@@ -23,12 +23,20 @@ namespace trireme::emulation {
 
 using Clock = std::chrono::steady_clock;
 
+// A piece of work.
+struct Work {
+  std::string name;
+  std::function<void()> run = {};  // may be empty
+  // Whether it may wait for other ranks. If so, it runs concurrently with work that does not.
+  bool communicates = false;
+};
+
 // A piece of queued work.
 struct Node {
-  std::string name;
-  std::function<void()> work;
+  Work work;
   cudaStream_t stream;
   std::vector<std::shared_ptr<Node>> after;  // nodes that wait for this one
+  uint64_t number = 0;                       // in the order of the calls
   int unmet = 0;                             // number of nodes that this one waits for
   bool done = false;
 };
@@ -36,8 +44,7 @@ using NodePtr = std::shared_ptr<Node>;
 
 struct EventState;
 struct GraphNode {
-  std::string name;
-  std::function<void()> work;
+  Work work;
   cudaStream_t stream;
   std::vector<size_t> before;
   std::shared_ptr<EventState> records;  // external event that the node records
@@ -111,8 +118,8 @@ inline void require(bool holds, cudaError_t error) {
   if (!holds) throw Failure{error};
 }
 
-// The emulated GPU, protected by one mutex. A single thread runs its work without holding the
-// mutex.
+// The emulated GPU, protected by one mutex. One thread runs its work without holding the mutex, and
+// another one the work that communicates, of which it runs a single piece at a time.
 class Gpu {
  public:
   Gpu();
@@ -145,10 +152,8 @@ class Gpu {
     return found;
   }
 
-  void submit(cudaStream_t stream, std::string name, std::function<void()> work,
-              std::shared_ptr<EventState> records = nullptr);
-  NodePtr queue(cudaStream_t stream, std::string name, std::function<void()> work,
-                std::vector<NodePtr> before);
+  void submit(cudaStream_t stream, Work work, std::shared_ptr<EventState> records = nullptr);
+  NodePtr queue(cudaStream_t stream, Work work, std::vector<NodePtr> before);
   void wait(std::unique_lock<std::mutex>& lock, NodePtr node);
   void wait_all(std::unique_lock<std::mutex>& lock);
   void forbid_in_capture();
@@ -169,16 +174,23 @@ class Gpu {
   Table<cudaGraphExec_t, Executable> executables;
 
  private:
-  void work();
+  void compute();
+  void communicate();
   bool wanted() const;
+  bool can_start(const NodePtr& node) const;
+  bool can_start_any() const;
   NodePtr choose();
+  void run(std::unique_lock<std::mutex>& lock, const NodePtr& node);
   void finish(const NodePtr& node);
 
   std::mutex mutex_;
-  std::condition_variable wanted_, done_;
+  std::condition_variable wanted_, done_, communicates_;
   std::vector<NodePtr> ready_, targets_;
-  size_t pending_ = 0;  // nodes
+  NodePtr communicating_;  // what the second thread runs; null if nothing
+  size_t pending_ = 0;     // nodes
   int waiting_for_all_ = 0;
+  uint64_t queued_ = 0;    // nodes so far
+  bool in_order_ = false;  // runs one node after the other, in the order of the calls
   std::mt19937_64 random_;
   std::unordered_map<cudaStream_t, uint64_t> priorities_;
   cudaError_t failed_ = cudaSuccess;

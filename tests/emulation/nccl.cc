@@ -1,7 +1,10 @@
 // A fake of NCCL over MPI, for the kinds of communicators that Trireme creates: non-blocking, of
-// all ranks or split from such a one. Misuse terminates the process. The emulated GPU runs one
-// piece of work at a time, so operations of different communicators on different streams run in the
-// order of the calls, as NCCL guarantees with NCCL_LAUNCH_ORDER_IMPLICIT.
+// all ranks or split from such a one. Misuse terminates the process. As strict as NCCL may be:
+// - The emulated GPU runs one operation at a time. With NCCL_LAUNCH_ORDER_IMPLICIT, operations of
+//   all communicators and streams run in the order of the calls; each ends before the next begins.
+// - A send ends only when its receive runs. The first send to a rank over a communicator, and the
+//   first receive from it, are in progress until the other rank makes the matching call.
+// - An operation that waits longer than NcclFaults::patience_ms fails, as in a deadlock.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime_api.h>
@@ -18,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -33,6 +37,8 @@ struct ncclComm {
   std::function<void()> when_ready;
   bool finalized = false;
   std::set<void*> registrations;
+  std::set<std::pair<bool, int>> connected;  // to send (or receive), and the peer
+  std::function<bool()> is_connected;        // null if it is not connecting
   std::atomic<bool> aborted{false};
   cudaEvent_t latest = nullptr;  // event of its latest operation
   bool captured = false;
@@ -43,6 +49,8 @@ namespace {
 
 using Comm = std::shared_ptr<ncclComm>;
 using Bytes = std::vector<std::byte>;
+
+using Clock = std::chrono::steady_clock;
 
 constexpr int kPolls = 2;  // polls for which a call is in progress
 
@@ -68,7 +76,7 @@ Comm find(ncclComm_t handle) {
 // Returns a communicator that is ready for calls.
 Comm ready(ncclComm_t handle) {
   Comm comm = find(handle);
-  require(comm->polls == 0, "a call while the previous one is in progress");
+  require(comm->polls == 0 && !comm->is_connected, "a call while the previous one is in progress");
   require(!comm->finalized, "a call on a finalized communicator");
   return comm;
 }
@@ -113,12 +121,17 @@ size_t size_of(ncclDataType_t type) {
 
 void pause() { std::this_thread::sleep_for(std::chrono::microseconds(20)); }
 
-void wait(const ncclComm& comm, MPI_Request request) {
-  int done = 0;
-  while (!done && !comm.aborted) {
-    MPI_Test(&request, &done, MPI_STATUS_IGNORE);
-    if (!done) pause();
+// Waits until all are done. Returns false if the communicator is aborted before.
+bool wait(const ncclComm& comm, std::vector<MPI_Request>& requests) {
+  const auto end = Clock::now() + std::chrono::milliseconds(nccl_faults().patience_ms);
+  for (int done = 0; !comm.aborted; pause()) {
+    MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE);
+    if (done) return true;
+    if (Clock::now() > end) {
+      throw std::runtime_error("another rank has not taken part for too long; a deadlock?");
+    }
   }
+  return false;
 }
 
 // Returns the bytes of all ranks, in the order of ranks.
@@ -128,11 +141,63 @@ Bytes gather(const ncclComm& comm, const void* data, size_t bytes) {
     std::memcpy(all.data(), data, bytes);
     return all;
   }
-  MPI_Request request = MPI_REQUEST_NULL;
+  std::vector<MPI_Request> request(1);
   MPI_Iallgather(data, static_cast<int>(bytes), MPI_BYTE, all.data(), static_cast<int>(bytes),
-                 MPI_BYTE, comm.ranks, &request);
+                 MPI_BYTE, comm.ranks, request.data());
   wait(comm, request);
   return all;
+}
+
+// The messages between two ranks of a communicator.
+class Messages {
+ public:
+  Messages(const ncclComm& comm, int peer) : comm_(comm), peer_(peer) {}
+  // Cancels those that have not been waited for.
+  ~Messages() {
+    for (MPI_Request& request : requests_) {
+      if (request == MPI_REQUEST_NULL) continue;
+      MPI_Cancel(&request);
+      MPI_Request_free(&request);
+    }
+  }
+
+  enum Tag { kData, kBytesExpected, kHello, kWelcome };
+  void send(const void* data, size_t bytes, Tag tag) {
+    MPI_Isend(data, static_cast<int>(bytes), MPI_BYTE, peer_, tag, comm_.ranks, &add());
+  }
+  void receive(void* data, size_t bytes, Tag tag) {
+    MPI_Irecv(data, static_cast<int>(bytes), MPI_BYTE, peer_, tag, comm_.ranks, &add());
+  }
+  bool wait() { return emulation::wait(comm_, requests_); }
+  bool done() {
+    int all = 0;
+    MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, MPI_STATUSES_IGNORE);
+    return all != 0;
+  }
+
+ private:
+  MPI_Request& add() { return requests_.emplace_back(MPI_REQUEST_NULL); }
+
+  const ncclComm& comm_;
+  const int peer_;
+  std::vector<MPI_Request> requests_;
+};
+
+void send(const ncclComm& comm, const void* data, size_t bytes, int peer) {
+  size_t expected = 0;
+  Messages messages(comm, peer);
+  messages.receive(&expected, sizeof expected, Messages::kBytesExpected);
+  if (!messages.wait()) return;
+  if (expected != bytes) throw std::runtime_error("the receiver expects another number of bytes");
+  messages.send(data, bytes, Messages::kData);
+  messages.wait();
+}
+
+void receive(const ncclComm& comm, void* data, size_t bytes, int peer) {
+  Messages messages(comm, peer);
+  messages.receive(data, bytes, Messages::kData);
+  messages.send(&bytes, sizeof bytes, Messages::kBytesExpected);
+  messages.wait();
 }
 
 // Computes the sum of `count_of_parts` arrays that are `stride` bytes apart.
@@ -195,13 +260,30 @@ ncclResult_t queue(ncclComm_t handle, cudaStream_t stream, const char* name, Wor
   std::lock_guard lock(mutex);
   const Comm comm = ready(handle);
   keep_order(comm, stream);
-  const cudaError_t result = enqueue(stream, name, [comm, work] {
+  const auto run = [comm, work] {
     while (nccl_faults().stuck && !comm->aborted) pause();
     if (!comm->aborted) work(*comm);
-  });
+  };
+  const cudaError_t result = enqueue(stream, name, run, /*communicates=*/true);
   if (result != cudaSuccess) return ncclUnhandledCudaError;
   note_order(comm, stream);
   return begin(*comm);
+}
+
+// Begins to connect to the peer if it is the first transfer in this direction.
+void connect(ncclComm_t handle, bool to_send, int peer) {
+  std::lock_guard lock(mutex);
+  ncclComm& comm = *find(handle);
+  if (!comm.connected.emplace(to_send, peer).second) return;
+  auto messages = std::make_shared<Messages>(comm, peer);
+  messages->send(nullptr, 0, to_send ? Messages::kHello : Messages::kWelcome);
+  messages->receive(nullptr, 0, to_send ? Messages::kWelcome : Messages::kHello);
+  comm.is_connected = [messages] { return messages->done(); };
+}
+
+bool is_connecting(ncclComm& comm) {
+  if (comm.is_connected && comm.is_connected()) comm.is_connected = nullptr;
+  return comm.is_connected != nullptr;
 }
 
 }  // namespace
@@ -274,6 +356,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {
   if (*error != ncclSuccess || comm->polls == 0) return ncclSuccess;
   if (!nccl_faults().never_ready) --comm->polls;
   if (comm->polls > 0) {
+    *error = ncclInProgress;
+  } else if (is_connecting(*comm)) {
+    comm->polls = 1;
     *error = ncclInProgress;
   } else if (comm->when_ready) {
     std::exchange(comm->when_ready, nullptr)();
@@ -380,22 +465,20 @@ ncclResult_t ncclBroadcast(const void* in, void* out, size_t count, ncclDataType
 
 ncclResult_t ncclSend(const void* data, size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
-  return queue(comm, stream, "ncclSend", [=](const ncclComm& self) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Isend(data, static_cast<int>(count * size_of(type)), MPI_BYTE, peer, 0, self.ranks,
-              &request);
-    wait(self, request);
+  const auto result = queue(comm, stream, "ncclSend", [=](const ncclComm& self) {
+    send(self, data, count * size_of(type), peer);
   });
+  if (result == ncclInProgress) connect(comm, /*to_send=*/true, peer);
+  return result;
 }
 
 ncclResult_t ncclRecv(void* data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return queue(comm, stream, "ncclRecv", [=](const ncclComm& self) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    MPI_Irecv(data, static_cast<int>(count * size_of(type)), MPI_BYTE, peer, 0, self.ranks,
-              &request);
-    wait(self, request);
+  const auto result = queue(comm, stream, "ncclRecv", [=](const ncclComm& self) {
+    receive(self, data, count * size_of(type), peer);
   });
+  if (result == ncclInProgress) connect(comm, /*to_send=*/false, peer);
+  return result;
 }
 
 const char* ncclGetErrorString(ncclResult_t result) {

@@ -65,12 +65,12 @@ void copy(std::unique_lock<std::mutex>& lock, void* to, const void* from, size_t
   std::string name = quantity("a copy", bytes);
   if (source == Place::kPageable && target == Place::kDevice) {
     const auto* begin = static_cast<const char*>(from);
-    gpu().submit(stream, std::move(name), [to, staged = std::vector<char>(begin, begin + bytes)] {
-      std::memcpy(to, staged.data(), staged.size());
-    });
+    gpu().submit(stream, {std::move(name), [to, staged = std::vector<char>(begin, begin + bytes)] {
+                            std::memcpy(to, staged.data(), staged.size());
+                          }});
     return;
   }
-  gpu().submit(stream, std::move(name), [=] { std::memmove(to, from, bytes); });
+  gpu().submit(stream, {std::move(name), [=] { std::memmove(to, from, bytes); }});
   if (target == Place::kPageable || (source != Place::kDevice && target != Place::kDevice)) {
     if (!state.capture) gpu().wait(lock, state.last);
   }
@@ -107,7 +107,7 @@ void wait_for_event(cudaStream_t handle, EventState& event) {
     break_capture(to.capture);
     throw Failure{cudaErrorStreamCaptureIsolation};
   }
-  if (event.node) to.last = gpu().queue(handle, "a wait", nullptr, {to.last, event.node});
+  if (event.node) to.last = gpu().queue(handle, {"a wait"}, {to.last, event.node});
 }
 
 void record_event(cudaStream_t handle, const std::shared_ptr<EventState>& event, unsigned flags) {
@@ -122,8 +122,7 @@ void record_event(cudaStream_t handle, const std::shared_ptr<EventState>& event,
     return;
   }
   event->capture = nullptr;
-  gpu().submit(
-      handle, "an event", [event] { event->time = Clock::now(); }, event);
+  gpu().submit(handle, {"an event", [event] { event->time = Clock::now(); }}, event);
 }
 
 void check_shape(const Shape& shape) {
@@ -138,8 +137,11 @@ void check_shape(const Shape& shape) {
 
 }  // namespace
 
-cudaError_t enqueue(cudaStream_t stream, std::string name, std::function<void()> work) {
-  return gpu().call([&](auto&) { gpu().submit(stream, std::move(name), std::move(work)); });
+cudaError_t enqueue(cudaStream_t stream, std::string name, std::function<void()> work,
+                    bool communicates) {
+  return gpu().call([&](auto&) {
+    gpu().submit(stream, {std::move(name), std::move(work), communicates});
+  });
 }
 
 cudaError_t launch(std::string name, const Shape& shape, cudaStream_t stream,
@@ -147,9 +149,9 @@ cudaError_t launch(std::string name, const Shape& shape, cudaStream_t stream,
   return gpu().call([&](auto&) {
     check_shape(shape);
     require(gpu().stream(stream).device == current_device, cudaErrorInvalidResourceHandle);
-    gpu().submit(stream, std::move(name), [shape, thread = std::move(thread)] {
-      run_kernel(shape, thread, seed_of_node());
-    });
+    gpu().submit(stream, {std::move(name), [shape, thread = std::move(thread)] {
+                            run_kernel(shape, thread, seed_of_node());
+                          }});
   });
 }
 
@@ -306,8 +308,8 @@ cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stre
     if (bytes == 0) return;
     trireme::emulation::require(place_of(to, bytes) != trireme::emulation::Place::kPageable,
                                 cudaErrorInvalidValue);
-    trireme::emulation::gpu().submit(stream, quantity("a memset", bytes),
-                                     [=] { std::memset(to, value, bytes); });
+    trireme::emulation::gpu().submit(
+        stream, {quantity("a memset", bytes), [=] { std::memset(to, value, bytes); }});
   });
 }
 
@@ -371,7 +373,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
   return trireme::emulation::gpu().call([&](auto&) {
-    trireme::emulation::gpu().submit(stream, "a host function", [=] { function(data); });
+    trireme::emulation::gpu().submit(stream, {"a host function", [=] { function(data); }});
   });
 }
 

@@ -5,6 +5,7 @@ import collections
 import gzip
 import io
 import json
+import os
 import random
 import re
 import resource
@@ -124,18 +125,23 @@ class HostileTest(ProgramTest):
         total = sum(self.outcomes.values())
         print(f"{self.id().split('.')[-1]}: {total} inputs, {dict(self.outcomes)}")
 
-    def expect_survived(self, what, *arguments, refused=None, says=None):
+    def expect_survived(self, what, *arguments, refused=None, says=None, limits={}, environment={}):
         """Runs the program on one input. With `refused`, it must (or must not) be refused."""
 
         def limit():
-            resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            for kind, value in {resource.RLIMIT_AS: MEMORY, resource.RLIMIT_CORE: 0, **limits}.items():
+                resource.setrlimit(kind, (value, value))
 
         began = time.monotonic()
         with self.subTest(what):
             try:
                 done = subprocess.run(
-                    [TRIREME, *map(str, arguments)], cwd=ROOT, capture_output=True, timeout=SECONDS, preexec_fn=limit
+                    [TRIREME, *map(str, arguments)],
+                    cwd=ROOT,
+                    env={**os.environ, **environment},
+                    capture_output=True,
+                    timeout=SECONDS,
+                    preexec_fn=limit,
                 )
             except subprocess.TimeoutExpired:
                 self.outcomes["hung"] += 1
@@ -327,6 +333,7 @@ class HostileTest(ProgramTest):
             "batch.micro=-9",
             "train.threads=100000",
             "train.epochs=1e300",
+            "data.prefetch=2147483647",
             "data.holdout=2",
             "schedule.learning_rate=nan",
             "schedule.learning_rate=-inf",
@@ -352,6 +359,13 @@ class HostileTest(ProgramTest):
             ["report", "/dev/null", "-o", self.scratch / "x.html"],
         ):
             self.expect_survived(" ".join(map(str, arguments)), *arguments, refused=True)
+
+    def test_environment(self):
+        train = ["train", "launch/configs/digits.txtpb", "--set", "train.epochs=1", "--run-dir", self.scratch / "run"]
+        threads = {"OMP_NUM_THREADS": "100000"}
+        self.expect_survived("100,000 threads", *train, refused=True, says="OMP_NUM_THREADS", environment=threads)
+        small = {resource.RLIMIT_FSIZE: 10000}
+        self.expect_survived("a limit of file sizes", *train, refused=True, says="File too large", limits=small)
 
     def test_configurations(self):
         valid = (ROOT / "launch/configs/digits.txtpb").read_bytes()

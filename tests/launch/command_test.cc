@@ -78,6 +78,10 @@ TEST(Inspect, PlansMemoryInBytes) {
   }
   const Outcome shared = run({"inspect", "lenet", "--batch", "32", "--ranks", "8"});
   EXPECT_NE(shared.out.find("each of 8 ranks"), std::string::npos) << shared.out;
+  for (const char* word : {"\n  NONE ", "\n  OPTIMIZER ", "\n  GRADIENTS ", "saved", "work",
+                           "added", " ms", "<- as configured"}) {
+    EXPECT_NE(shared.out.find(word), std::string::npos) << word << " in\n" << shared.out;
+  }
 }
 
 TEST(Inspect, SuggestsTheNearestNetwork) {

@@ -137,14 +137,14 @@ schedule { learning_rate: 0.1 }
     std::vector<std::string> set;
     std::string words;
   };
-  for (const auto& [set, words] : std::vector<Case>{
-           {{"model.network.layer[0].dense.units=1000000000000"},
-            "large.txtpb:2: model: a rank needs at least "},
-           {{"model.network.layer[0].dense.units=1000000000000"},
-            "layer 'wide' has the most of them; make that layer smaller, or share optimizer state"},
-           {{"batch.global=100000000000"}, "batch.global: a rank needs at least "},
-           {{"batch.global=100000000000", "batch.micro=10000000000"},
-            "batch.micro: a rank needs at least "}}) {
+  for (const auto& [set, words] :
+       std::vector<Case>{{{"model.network.layer[0].dense.units=1000000000000"},
+                          "large.txtpb:2: model: a rank needs at least "},
+                         {{"model.network.layer[0].dense.units=1000000000000"},
+                          "layer 'wide' has the most of them; make that layer smaller"},
+                         {{"batch.global=100000000000"}, "batch.global: a rank needs at least "},
+                         {{"batch.global=100000000000", "batch.micro=10000000000"},
+                          "batch.micro: a rank needs at least "}}) {
     for (const std::vector<std::string>& command :
          {std::vector<std::string>{"config", "check", file},
           {"inspect", file},
@@ -159,6 +159,36 @@ schedule { learning_rate: 0.1 }
     }
   }
   EXPECT_FALSE(fs::exists(folder));
+}
+
+// With the settings that the message names, the same commands succeed.
+TEST(ConfigCheck, NamesSettingsWithWhichAPlanFits) {
+  const Scratch scratch;
+  const std::string file = scratch.write("run.txtpb", R"(
+model { zoo { name: "mlp" hidden: [300, 300] } }
+data { synthetic { shape: [20] count: 4096 eval_count: 10 } }
+batch { global: 4096 }
+train { max_steps: 1 device: "cpu" }
+optimizer { adam {} }
+schedule { learning_rate: 0.001 }
+memory { limit_bytes: 5000000 }
+)");
+  const std::string folder = (scratch / "run").string();
+  std::string settings;
+  for (const std::vector<std::string>& command :
+       {std::vector<std::string>{"config", "check", file}, {"train", file, "--run-dir", folder}}) {
+    const Outcome refused = run(command);
+    EXPECT_EQ(refused.code, 2) << refused.out;
+    const size_t at = refused.error.find("this would fit: batch.micro: ");
+    ASSERT_NE(at, std::string::npos) << refused.error;
+    settings = refused.error.substr(refused.error.find("micro: ") + 7);
+    EXPECT_NE(refused.error.find(" or memory.limit_bytes: "), std::string::npos) << refused.error;
+    std::vector<std::string> fitting = command;
+    fitting.insert(fitting.end(),
+                   {"--set", "batch.micro=" + settings.substr(0, settings.find(' '))});
+    const Outcome accepted = run(fitting);
+    EXPECT_EQ(accepted.code, 0) << accepted.error;
+  }
 }
 
 // A single rank would fit.

@@ -137,6 +137,7 @@ TEST(UsageError, NamesTheNearestValidWordInOneLine) {
   const std::vector<std::pair<Words, std::string>> cases = {
       {{"trian"}, "there is no command 'trian'; did you mean 'train'? (trireme --help)"},
       {{"trian", "x.txtpb", "--set", "a=b"}, "there is no command 'trian'; did you mean 'train'?"},
+      {{"trian", "--help"}, "there is no command 'trian'; did you mean 'train'?"},
       {{"data", "shwo"}, "there is no command 'shwo'; did you mean 'show'? (trireme data --help)"},
       {{"train", "x.txtpb", "--rum-dir", "r"},
        "trireme train has no option '--rum-dir'; did you mean '--run-dir'? (trireme train --help)"},

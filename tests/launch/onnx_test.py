@@ -138,6 +138,16 @@ class OnnxTest(ProgramTest):
         found = metadata(self.scratch / "gpt2.onnx")
         self.assertEqual((found["input.range"], found["input.layout"], found["input.vocab_size"]), ("tokens", "NT", "61"))
 
+        # The file defines a network with the same logits, whose head is tied to the embedding.
+        config = (self.scratch / "run.txtpb").read_text()
+        begin, end = config.index("model {"), config.index("data {")
+        (self.scratch / "again.txtpb").write_text(f'{config[:begin]}model {{ onnx: "{self.scratch}/gpt2.onnx" }} {config[end:]}')
+        run("train", self.scratch / "again.txtpb", "--run-dir", self.scratch / "again")
+        self.assertIn('tied_to: "wte"', (self.scratch / "again/config.txtpb").read_text())
+        run("export", self.scratch / "again", self.scratch / "again.onnx")
+        again = session(self.scratch / "again.onnx").run(None, {"input": tokens.astype(numpy.int64)})[0]
+        numpy.testing.assert_allclose(again, logits, atol=1e-6)
+
     def test_every_kind_of_layer_gives_the_same_logits(self):
         folder, samples, logits = self.assert_equal_logits("layers", LAYERS, [4, 12, 10])
         graph = onnx.load(folder / "model.onnx").graph

@@ -1,5 +1,6 @@
 // End-to-end tests of `trireme runs` with finished, dead and damaged runs.
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
@@ -32,6 +33,7 @@ class Runs : public ::testing::Test {
     scratch_.write("runs/below/dead/metrics.jsonl",
                    R"({"event":"step","step":3,"epoch":0,"train_loss":1.5})"
                    "\n");
+    ASSERT_EQ(::mkfifo((scratch_ / "runs/below/dead/.lock").c_str(), 0600), 0);  // must not block
     scratch_.write("runs/garbage/config.txtpb", "modle {");
     scratch_.write("runs/garbage/metrics.jsonl", "not JSON\n");
     scratch_.write("runs/no-run/notes.txt", "");

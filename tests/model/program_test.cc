@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <sstream>
 
 #include "model/zoo/zoo.h"
@@ -494,6 +495,25 @@ TEST(Program, GradientsAreNotReordered) {
       const bool reorders = line.find(" reorder ") != std::string::npos;
       EXPECT_FALSE(reorders && line.find(" gradient") != std::string::npos) << line;
     }
+  }
+}
+
+// In inference, the argument of the activation is not stored.
+TEST(Program, FusesDenseLayersWithGelu) {
+  for (const bool training : {true, false}) {
+    TestNetwork net(network("layer { name: 'fc1' dense { units: 12 } } layer { gelu_tanh {} }"
+                            "layer { name: 'fc2' dense { units: 12 } } layer { gelu {} }"
+                            "layer { name: 'fc3' dense { units: 5 } }"
+                            "layer { softmax_cross_entropy {} }"),
+                    classified({8}, 5), reference(), {.batch = 4, .training = training});
+    std::map<std::string_view, int> counts;
+    for (const InstructionReport& instruction : net.program->instructions()) {
+      ++counts[instruction.operation];
+    }
+    EXPECT_EQ(counts["dense_forward"], 3);
+    EXPECT_EQ(counts["activation_forward"], 0);
+    EXPECT_EQ(counts["dense_backward_data"], training ? 2 : 0);
+    EXPECT_EQ(counts["activation_backward"], 0);
   }
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <string>
 
+#include "model/compile.h"
 #include "model/program.h"
 #include "tests/model/harness.h"
 
@@ -41,7 +42,7 @@ struct Cost {
 Cost cost_of(const Program& program, bool repeats) {
   Cost cost;
   for (const InstructionReport& instruction : program.instructions()) {
-    if (instruction.repeats != repeats) continue;
+    if (instruction.repeats() != repeats) continue;
     ++cost.operations;
     cost.flops += instruction.flops;
     cost.bytes += instruction.bytes;
@@ -53,6 +54,33 @@ TEST_P(Recompute, NothingIsRepeatedIfThePlanFits) {
   const size_t bytes = compile(0)->activation_bytes();
   EXPECT_EQ(cost_of(*compile(bytes), true).operations, 0);
   EXPECT_GT(cost_of(*compile(bytes - 1), true).operations, 0);
+}
+
+// A copy has the plan of the original: libraries choose no other algorithm for it, whose results
+// might be rounded differently.
+TEST_P(Recompute, CopiesHaveThePlanOfTheOriginal) {
+  const size_t bytes = compile(0)->activation_bytes();
+  Parameters parameters;
+  const Case& c = GetParam();
+  const CompiledNetwork network = compile_network(
+      build_graph(zoo(c.name), c.input), *backend_,
+      {.batch = c.rows, .activation_limit = static_cast<size_t>(bytes / c.reduction)}, parameters);
+  int copies = 0, convolutions = 0;
+  for (size_t i = 0; i < network.instructions.size(); ++i) {
+    const Instruction& copy = network.instructions[i];
+    if (copy.repeated < 0) continue;
+    const auto original = static_cast<size_t>(copy.repeated);
+    ASSERT_LT(original, network.forward_instructions);
+    EXPECT_EQ(copy.plan, network.instructions[original].plan);
+    EXPECT_EQ(network.operations[i].plan, network.operations[original].plan);
+    EXPECT_EQ(copy.node, network.instructions[original].node);
+    ++copies;
+    convolutions += std::holds_alternative<ops::Conv2dForward>(copy.op);
+  }
+  EXPECT_GT(copies, 0);
+  if (std::string_view(c.name) == "resnet50") {
+    EXPECT_GT(convolutions, 0);
+  }
 }
 
 // The cheap operations come first, and a lower limit never costs less.

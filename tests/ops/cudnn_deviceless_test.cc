@@ -6,30 +6,10 @@
 
 #include "ops/cuda/cudnn.h"
 #include "ops/window.h"
+#include "tests/ops/absent_gpu.h"
 
 namespace trireme::ops::cuda {
 namespace {
-
-// A device as cuDNN 9.19 describes it, with the properties that it requires.
-struct Gpu {
-  const char* name;
-  int version, multiprocessors, shared_bytes;
-  int64_t l2_bytes, memory_bytes;
-};
-
-std::string json(const Gpu& gpu) {
-  return fmt::format(
-      R"({{"cudaDeviceId":0,"deviceVer":{},"driverVer":13000,"deviceName":"{}","l2CacheSize":{},)"
-      R"("maxSharedMemoryPerBlock":49152,"reservedSharedMemoryPerBlock":1024,)"
-      R"("maxSharedMemoryPerBlockOptin":{},"maxThreadsPerBlock":1024,"maxThreadsPerSM":2048,)"
-      R"("memClockRateKHz":1500000,"multiProcessorCount":{},"pciDeviceId":0,)"
-      R"("regsPerBlock":65536,"smClockRateKHz":1500000,"totalGlobalMem":{},"warpSize":32,)"
-      R"("maxCtasPerSM":32,"maxRegistersPerSM":65536,"isTccDriver":0,"supportCoopLaunch":1,)"
-      R"("maxGridSize":[2147483647,65535,65535],"maxBlockSize":[1024,1024,64]}})",
-      gpu.version, gpu.name, gpu.l2_bytes, gpu.shared_bytes, gpu.multiprocessors, gpu.memory_bytes);
-}
-
-void PrintTo(const Gpu& gpu, std::ostream* out) { *out << gpu.name; }
 
 struct Layer {
   int64_t channels_in, extent, channels_out, kernel, stride;
@@ -85,14 +65,14 @@ std::string text(const Convolution& c) {
                      c.tf32 ? " tf32" : "");
 }
 
-class CudnnDeviceless : public testing::TestWithParam<Gpu> {
+class CudnnDeviceless : public testing::TestWithParam<AbsentGpu> {
  protected:
   void SetUp() override {
     const auto library = std::make_shared<const trireme::cuda::Library>(
         "cuDNN", std::vector<std::string>{"libcudnn.so.9"});
     if (!library->problem().empty()) GTEST_SKIP() << library->problem();
     try {
-      cudnn_ = std::make_shared<Cudnn>(library, json(GetParam()));
+      cudnn_ = std::make_shared<Cudnn>(library, json(GetParam()), GetParam().version / 10);
     } catch (const DeviceError& error) {
       GTEST_SKIP() << "this version of cuDNN requires another device description: " << error.what();
     }
@@ -153,9 +133,7 @@ TEST_P(CudnnDeviceless, UsesTensorCoresForF32OnlyIfTF32IsAllowed) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Gpus, CudnnDeviceless,
-                         testing::Values(Gpu{"H200", 900, 132, 232448, 62914560, 150000000000},
-                                         Gpu{"A100", 800, 108, 166912, 41943040, 85000000000}),
+INSTANTIATE_TEST_SUITE_P(Gpus, CudnnDeviceless, testing::ValuesIn(kAbsentGpus),
                          [](const auto& gpu) { return std::string(gpu.param.name); });
 
 }  // namespace

@@ -19,6 +19,7 @@ std::vector<Problem> problems() {
           {"rows", 5, 17, 32, Activation::kTanh},
           {"many rows", 64, 120, 84, Activation::kSigmoid},
           {"rows for a matrix product", 8, 16, 17, Activation::kRelu, false},
+          {"rows and columns for an epilogue", 9, 16, 24, Activation::kRelu},
           {"one output", 9, 33, 1, Activation::kSigmoid},
           {"one input", 5, 1, 16, Activation::kNone, false},
           {"wide", 1, 400, 120, Activation::kTanh, false}};
@@ -31,7 +32,24 @@ TEST_P(DenseTest, Forward) {
     check({.name = p.name,
            .op = DenseForward{p.activation},
            .tensors = {random(weight({p.rows, p.in}), 1), random(weight({p.out, p.in}), 2),
-                       p.bias ? random(weight({p.out}), 3) : none(), weight({p.rows, p.out})}});
+                       p.bias ? random(weight({p.out}), 3) : none(), weight({p.rows, p.out}),
+                       none()}});
+  }
+}
+
+// The activations whose derivatives need their input, with and without storing it. cuBLASLt fuses
+// only GELU's approximation, and only for multiples of 8 columns.
+TEST_P(DenseTest, ForwardStoresWhatTheActivationReads) {
+  for (const Problem& p : problems()) {
+    for (Activation f : {Activation::kGelu, Activation::kGeluTanh, Activation::kSilu}) {
+      for (bool stores : {true, false}) {
+        check({.name = p.name,
+               .op = DenseForward{f},
+               .tensors = {random(weight({p.rows, p.in}), 1), random(weight({p.out, p.in}), 2),
+                           p.bias ? random(weight({p.out}), 3) : none(), weight({p.rows, p.out}),
+                           stores ? weight({p.rows, p.out}) : none()}});
+      }
+    }
   }
 }
 
@@ -40,7 +58,18 @@ TEST_P(DenseTest, BackwardData) {
     check({.name = p.name,
            .op = DenseBackwardData{},
            .tensors = {random(weight({p.rows, p.out}), 4), random(weight({p.out, p.in}), 2),
-                       weight({p.rows, p.in})}});
+                       weight({p.rows, p.in}), none()}});
+  }
+}
+
+TEST_P(DenseTest, BackwardDataThroughAnActivation) {
+  for (const Problem& p : problems()) {
+    for (Activation f : {Activation::kRelu, Activation::kGelu, Activation::kGeluTanh}) {
+      check({.name = p.name,
+             .op = DenseBackwardData{f},
+             .tensors = {random(weight({p.rows, p.out}), 4), random(weight({p.out, p.in}), 2),
+                         weight({p.rows, p.in}), random(weight({p.rows, p.in}), 7)}});
+    }
   }
 }
 

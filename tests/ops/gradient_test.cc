@@ -54,14 +54,25 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(DenseGradient, MatchesDifferences) {
   using F = DenseForward;
   std::vector<Tensor> forward{random_numbers({3, 5}, 1), random_numbers({4, 5}, 2),
-                              random_numbers({4}, 3), unwritten({3, 4})};
-  Tensor dy = random_numbers({3, 4}, 4);
+                              random_numbers({4}, 3), unwritten({3, 4}), Tensor()};
+  Tensor dy = random_numbers({3, 4}, 4), none;
   Tensor dx = unwritten({3, 5}), dweight = unwritten({4, 5}), dbias = unwritten({4});
-  evaluate(DenseBackwardData{}, {&dy, &forward[F::kWeight], &dx});
+  evaluate(DenseBackwardData{}, {&dy, &forward[F::kWeight], &dx, &none});
   evaluate(DenseBackwardWeights{}, {&forward[F::kX], &dy, &dweight, &dbias});
   EXPECT_LT(relative_error(dx, differences(F{}, forward, F::kX, F::kY, dy)), kTolerance);
   EXPECT_LT(relative_error(dweight, differences(F{}, forward, F::kWeight, F::kY, dy)), kTolerance);
   EXPECT_LT(relative_error(dbias, differences(F{}, forward, F::kBias, F::kY, dy)), kTolerance);
+}
+
+// The gradient of a layer whose input is computed by GELU.
+TEST(DenseGradient, GoesThroughAnActivation) {
+  constexpr auto kGelu = Activation::kGeluTanh;
+  Tensor z = random_numbers({3, 5}, 1), x = unwritten({3, 5}), weight = random_numbers({4, 5}, 2);
+  Tensor dy = random_numbers({3, 4}, 3), dx = x, dz = x, fused = x, none;
+  evaluate(DenseBackwardData{}, {&dy, &weight, &dx, &none});
+  evaluate(ActivationBackward{kGelu}, {&z, &dx, &dz});
+  evaluate(DenseBackwardData{kGelu}, {&dy, &weight, &fused, &z});
+  EXPECT_EQ(fused.numbers(), dz.numbers());
 }
 
 class ActivationGradient : public testing::TestWithParam<Activation> {};
@@ -91,10 +102,10 @@ TEST_P(FusedActivation, EqualsASeparateActivation) {
   EXPECT_EQ(fused.numbers(), y.numbers());
 
   Tensor rows = random_numbers({3, 5}, 1), matrix = random_numbers({2, 5}, 2);
-  Tensor out = unwritten({3, 2}), fused_out = out;
-  evaluate(DenseForward{}, {&rows, &matrix, &bias, &out});
+  Tensor out = unwritten({3, 2}), fused_out = out, none;
+  evaluate(DenseForward{}, {&rows, &matrix, &bias, &out, &none});
   evaluate(ActivationForward{GetParam()}, {&out, &out});
-  evaluate(DenseForward{.activation = GetParam()}, {&rows, &matrix, &bias, &fused_out});
+  evaluate(DenseForward{.activation = GetParam()}, {&rows, &matrix, &bias, &fused_out, &none});
   EXPECT_EQ(fused_out.numbers(), out.numbers());
 }
 

@@ -38,8 +38,10 @@ void add_layers(std::vector<Example>& all) {
   all.push_back({Conv2dForward{}, {some(x), some(w), some({3}), unwritten(y)}});
   all.push_back({Conv2dBackwardData{}, {some(y), some(w), unwritten(x)}});
   all.push_back({Conv2dBackwardWeights{}, {some(x), some(y), unwritten(w), unwritten({3})}});
-  all.push_back({DenseForward{}, {some({2, 3}), some({4, 3}), some({4}), unwritten({2, 4})}});
-  all.push_back({DenseBackwardData{}, {some({2, 4}), some({4, 3}), unwritten({2, 3})}});
+  all.push_back({DenseForward{Activation::kGelu},
+                 {some({2, 3}), some({4, 3}), some({4}), unwritten({2, 4}), unwritten({2, 4})}});
+  all.push_back({DenseBackwardData{Activation::kGelu},
+                 {some({2, 4}), some({4, 3}), unwritten({2, 3}), some({2, 3})}});
   all.push_back(
       {DenseBackwardWeights{}, {some({2, 3}), some({2, 4}), unwritten({4, 3}), unwritten({4})}});
   all.push_back({ActivationForward{Activation::kGelu}, {some(x), unwritten(x)}});
@@ -98,9 +100,11 @@ void add_layers(std::vector<Example>& all) {
 void add_recurrent(std::vector<Example>& all) {
   constexpr RecurrentCell kGru = RecurrentCell::kGru;
   const Shape x{2, 3, 4}, y{2, 3, 5}, state{2, 1, 5}, weight_ih{15, 4}, weight_hh{15, 5}, bias{15};
+  Tensor tokens = labels_of({1, 2, 0, 0, 3, 1});
+  tokens.spec.shape = {2, 3};
   Example forward{RecurrentForward{kGru},
                   {some(x), some(weight_ih), some(weight_hh), some(bias), some(bias), some(state),
-                   unwritten(y), unwritten(state), unsized()}};
+                   tokens, unwritten(y), unwritten(state), unsized()}};
   std::vector<Tensor> done = forward.tensors;
   evaluate(forward.op, done);
   Tensor& workspace = forward.tensors.back();
@@ -108,12 +112,12 @@ void add_recurrent(std::vector<Example>& all) {
   std::fill(workspace.memory.begin(), workspace.memory.end(), std::byte{0xFF});
   all.push_back(forward);
   all.push_back({RecurrentBackward{kGru},
-                 {some(x), some(weight_ih), some(weight_hh), some(state), some(y), done.back(),
-                  some(y), unwritten(x), unwritten(weight_ih), unwritten(weight_hh),
+                 {some(x), some(weight_ih), some(weight_hh), some(state), tokens, some(y),
+                  done.back(), some(y), unwritten(x), unwritten(weight_ih), unwritten(weight_hh),
                   unwritten(bias), unwritten(bias)}});
   all.push_back({CachedRecurrent{kGru},
                  {some(x), some(weight_ih), some(weight_hh), some(bias), some(bias),
-                  labels_of({0, 3}), some({2, 5, 1, 5}), unwritten(y)}});
+                  labels_of({0, 3}), tokens, some({2, 5, 1, 5}), unwritten(y)}});
 }
 
 void add_batch_norms(std::vector<Example>& all) {
@@ -276,8 +280,8 @@ TEST(OpInfo, FlopsCountMultiplyAndAdd) {
 
   const TensorSpec rows = row_major({5, 7}), matrix = row_major({3, 7}), out = row_major({5, 3});
   constexpr double kDense = 2.0 * 5 * 7 * 3;
-  EXPECT_EQ(flops(DenseForward{}, std::vector{rows, matrix, none, out}), kDense);
-  EXPECT_EQ(flops(DenseBackwardData{}, std::vector{out, matrix, rows}), kDense);
+  EXPECT_EQ(flops(DenseForward{}, std::vector{rows, matrix, none, out, none}), kDense);
+  EXPECT_EQ(flops(DenseBackwardData{}, std::vector{out, matrix, rows, none}), kDense);
   EXPECT_EQ(flops(DenseBackwardWeights{}, std::vector{rows, out, matrix, none}), kDense);
   std::vector loss{rows, matrix, none, none, none, rows, matrix, none, none};
   EXPECT_EQ(flops(LinearCrossEntropy{}, loss), 3 * kDense);

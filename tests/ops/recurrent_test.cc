@@ -17,6 +17,7 @@ struct Problem {
   RecurrentCell cell = kLstm;
   bool reverse = false;
   bool initial = false;
+  bool documents = false;  // the tokens are 0, 1 and 2, and 1 ends a document
 
   Shape x() const { return {samples, length, in}; }
   Shape y() const { return {samples, length, hidden}; }
@@ -26,7 +27,8 @@ struct Problem {
   Shape state() const { return {samples, states_of(cell), hidden}; }
   std::string name() const {
     return std::string(cell == kLstm ? "lstm " : "gru ") + x().to_string() + " to " +
-           std::to_string(hidden) + (reverse ? " reverse" : "") + (initial ? " initial" : "");
+           std::to_string(hidden) + (reverse ? " reverse" : "") + (initial ? " initial" : "") +
+           (documents ? " documents" : "");
   }
 };
 
@@ -42,20 +44,31 @@ std::vector<Problem> problems() {
         all.back().reverse = reverse;
         all.back().initial = reverse == (p.samples == 9);
       }
+      all.push_back(p);
+      all.back().cell = cell;
+      all.back().initial = all.back().documents = true;
     }
   }
   return all;
+}
+
+constexpr int32_t kDocumentEnd = 1;
+
+TestTensor tokens_of(const Problem& p) {
+  std::vector<double> tokens;
+  for (int64_t i = 0; i < p.samples * p.length; ++i) tokens.push_back(i * i % 7 % 3);
+  return p.documents ? with(exact(DType::kI32, {p.samples, p.length}), tokens) : none();
 }
 
 TestTensor numbers(TestTensor tensor, uint64_t seed) { return uniform(tensor, seed, -1, 1); }
 
 Case forward_of(const Problem& p, bool training) {
   return {.name = p.name(),
-          .op = RecurrentForward{p.cell, p.reverse},
+          .op = RecurrentForward{p.cell, p.reverse, kDocumentEnd},
           .tensors = {numbers(weight(p.x()), 1), numbers(weight(p.weight_ih()), 2),
                       numbers(weight(p.weight_hh()), 3), numbers(weight(p.bias()), 4),
                       numbers(weight(p.bias()), 5),
-                      p.initial ? numbers(full(p.state()), 6) : none(), weight(p.y()),
+                      p.initial ? numbers(full(p.state()), 6) : none(), tokens_of(p), weight(p.y()),
                       p.initial ? full(p.state()) : none(), training ? workspace({}, {}) : none()},
           .slack = 2};
 }
@@ -73,10 +86,10 @@ class RecurrentTest : public OpsTest {
     const auto gradient = [&](const Shape& shape) { return parameters ? full(shape) : none(); };
     return {
         .name = p.name(),
-        .op = RecurrentBackward{p.cell, p.reverse},
+        .op = RecurrentBackward{p.cell, p.reverse, kDocumentEnd},
         .tensors = {forward.tensors[F::kX], forward.tensors[F::kWeightIh],
                     forward.tensors[F::kWeightHh], forward.tensors[F::kInitial],
-                    with(weight(p.y()), values[F::kY]),
+                    forward.tensors[F::kTokens], with(weight(p.y()), values[F::kY]),
                     workspace(memory[F::kWorkspace], reference[F::kWorkspace]),
                     numbers(weight(p.y()), 7), dx ? weight(p.x()) : none(), gradient(p.weight_ih()),
                     gradient(p.weight_hh()), gradient(p.bias()), gradient(p.bias())},
@@ -124,18 +137,33 @@ TEST_P(RecurrentTest, Cached) {
   const std::vector<double> starts{0, 7, kPositions - 3, kPositions - 1, kPositions};
   for (const RecurrentCell cell : {kLstm, kGru}) {
     for (const int64_t length : {1, 5}) {
-      const Problem p{std::ssize(starts), length, 6, 17, cell};
+      Problem p{std::ssize(starts), length, 6, 17, cell};
+      p.documents = length > 1;
       const Case whole = forward_of(p, false);
       std::vector<TestTensor> tensors(whole.tensors.begin(), whole.tensors.begin() + 5);
       tensors.push_back(with(exact(DType::kI32, {p.samples}), starts));
+      tensors.push_back(tokens_of(p));
       tensors.push_back(numbers(full({p.samples, kPositions, states_of(cell), p.hidden}), 8));
       tensors.push_back(weight(p.y()));
-      check({.name = p.name(), .op = CachedRecurrent{cell}, .tensors = tensors, .slack = 2});
+      check({.name = p.name(),
+             .op = CachedRecurrent{cell, kDocumentEnd},
+             .tensors = tensors,
+             .slack = 2});
     }
   }
 }
 
 TRIREME_ON_ALL_TARGETS(RecurrentTest);
+
+// The first sequence has three documents, the second one.
+Tensor document_tokens(const Problem& p) {
+  Tensor tokens = labels_of(std::vector<int32_t>(static_cast<size_t>(p.samples * p.length), 0));
+  tokens.spec.shape = {p.samples, p.length};
+  for (const size_t row : {0, 2}) {
+    reinterpret_cast<int32_t*>(tokens.memory.data())[row] = kDocumentEnd;
+  }
+  return tokens;
+}
 
 std::vector<Tensor> tensors_of(const Problem& p) {
   return {random_numbers(p.x(), 1),
@@ -144,6 +172,7 @@ std::vector<Tensor> tensors_of(const Problem& p) {
           random_numbers(p.bias(), 4),
           random_numbers(p.bias(), 5),
           p.initial ? random_numbers(p.state(), 6) : Tensor(),
+          p.documents ? document_tokens(p) : Tensor(),
           unwritten(p.y()),
           unwritten(p.state()),
           unsized()};
@@ -153,18 +182,20 @@ TEST(RecurrentGradient, MatchesDifferences) {
   using F = RecurrentForward;
   using B = RecurrentBackward;
   for (const RecurrentCell cell : {kLstm, kGru}) {
-    for (const bool reverse : {false, true}) {
-      const Problem p{2, 4, 3, 2, cell, reverse, /*initial=*/reverse};
+    for (const auto& [reverse, initial, documents] :
+         {std::array{false, false, false}, {true, true, false}, {false, true, true}}) {
+      const Problem p{2, 4, 3, 2, cell, reverse, initial, documents};
       SCOPED_TRACE(p.name());
-      const Op op = F{cell, reverse};
+      const Op op = F{cell, reverse, kDocumentEnd};
       std::vector<Tensor> forward = tensors_of(p);
       evaluate(op, forward);
       std::vector<Tensor> backward{
-          forward[F::kX],           forward[F::kWeightIh], forward[F::kWeightHh],
-          forward[F::kInitial],     forward[F::kY],        forward[F::kWorkspace],
-          random_numbers(p.y(), 7), unwritten(p.x()),      unwritten(p.weight_ih()),
-          unwritten(p.weight_hh()), unwritten(p.bias()),   unwritten(p.bias())};
-      evaluate(B{cell, reverse}, backward);
+          forward[F::kX],           forward[F::kWeightIh],    forward[F::kWeightHh],
+          forward[F::kInitial],     forward[F::kTokens],      forward[F::kY],
+          forward[F::kWorkspace],   random_numbers(p.y(), 7), unwritten(p.x()),
+          unwritten(p.weight_ih()), unwritten(p.weight_hh()), unwritten(p.bias()),
+          unwritten(p.bias())};
+      evaluate(B{cell, reverse, kDocumentEnd}, backward);
       for (const auto& [input, gradient] : {std::pair{F::kX, B::kDx},
                                             {F::kWeightIh, B::kDweightIh},
                                             {F::kWeightHh, B::kDweightHh},
@@ -203,6 +234,27 @@ TEST(Recurrent, TheFinalStateContinuesASequence) {
   }
 }
 
+// A document in a sequence with others has the outputs that it has alone.
+TEST(Recurrent, DocumentsBeginWithAStateOf0) {
+  using F = RecurrentForward;
+  for (const RecurrentCell cell : {kLstm, kGru}) {
+    Problem p{1, 4, 3, 2, cell};
+    p.documents = true;
+    std::vector<Tensor> whole = tensors_of(p);
+    evaluate(F{cell, false, kDocumentEnd}, whole);
+    for (const auto& [begin, length] : {std::pair<int64_t, int64_t>{0, 1}, {1, 2}, {3, 1}}) {
+      std::vector<Tensor> alone = tensors_of({1, length, 3, 2, cell});
+      for (int64_t i = 0; i < length * p.in; ++i) alone[F::kX][i] = whole[F::kX][begin * p.in + i];
+      evaluate(F{cell}, alone);
+      for (int64_t i = 0; i < length * p.hidden; ++i) {
+        EXPECT_EQ(alone[F::kY][i], whole[F::kY][begin * p.hidden + i]);
+      }
+      const bool last = begin == 3;
+      if (last) EXPECT_LT(relative_error(whole[F::kFinal], alone[F::kFinal]), 1e-15);
+    }
+  }
+}
+
 // Reading a sequence in parts, with padding after the last one, gives what reading the whole does.
 TEST(CachedRecurrent, PartsEqualTheWhole) {
   using F = RecurrentForward;
@@ -214,11 +266,11 @@ TEST(CachedRecurrent, PartsEqualTheWhole) {
     for (const auto& [start, length, rows] :
          {std::array<int64_t, 3>{0, 3, 2}, {2, 1, 1}, {3, 3, 2}}) {
       Tensor x = filled({1, length, p.in}, 100), y = unwritten({1, length, p.hidden});
-      Tensor starts = labels_of({static_cast<int32_t>(start)});
+      Tensor starts = labels_of({static_cast<int32_t>(start)}), no_tokens;
       for (int64_t i = 0; i < rows * p.in; ++i) x[i] = whole[F::kX][start * p.in + i];
       evaluate(CachedRecurrent{cell},
                {&x, &whole[F::kWeightIh], &whole[F::kWeightHh], &whole[F::kBiasIh],
-                &whole[F::kBiasHh], &starts, &cache, &y});
+                &whole[F::kBiasHh], &starts, &no_tokens, &cache, &y});
       for (int64_t i = 0; i < rows * p.hidden; ++i) {
         EXPECT_NEAR(y[i], whole[F::kY][start * p.hidden + i], 1e-12);
       }

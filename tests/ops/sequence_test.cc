@@ -17,9 +17,9 @@ struct EmbeddingProblem {
 };
 
 const std::vector<EmbeddingProblem>& embedding_problems() {
-  static const std::vector<EmbeddingProblem> all{{1, 1, 1, 1},    {2, 3, 5, 7},
-                                                 {3, 4, 16, 2},   {2, 8, 17, 300},
-                                                 {4, 100, 24, 9}, {1, 5, 1032, 65}};
+  static const std::vector<EmbeddingProblem> all{{1, 1, 1, 1},    {2, 3, 5, 7},    {3, 4, 16, 2},
+                                                 {2, 8, 17, 300}, {4, 100, 24, 9}, {1, 5, 1032, 65},
+                                                 {5, 1000, 4, 60}};
   return all;
 }
 
@@ -82,6 +82,21 @@ TEST_P(EmbeddingTest, Backward) {
   }
 }
 
+// Sequences that are shorter than there are positions.
+TEST_P(EmbeddingTest, ShorterSequences) {
+  for (const EmbeddingProblem& p : embedding_problems()) {
+    const Shape table{p.vocabulary, p.width}, positions{2 * p.length + 1, p.width};
+    check({.name = "forward",
+           .op = EmbeddingForward{p.length},
+           .tensors = {tokens(p), random(weight(table), 1), random(weight(positions), 2), none(),
+                       weight({p.rows(), p.width})}});
+    check({.name = "backward",
+           .op = EmbeddingBackward{p.length},
+           .tensors = {tokens(p), random(weight({p.rows(), p.width}), 1), none(), full(table),
+                       full(positions)}});
+  }
+}
+
 TRIREME_ON_ALL_TARGETS(EmbeddingTest);
 
 TEST(EmbeddingGradient, MatchesDifferences) {
@@ -94,6 +109,17 @@ TEST(EmbeddingGradient, MatchesDifferences) {
   evaluate(EmbeddingBackward{}, {&tokens, &dy, &addend, &dtable, &dpositions});
   EXPECT_LT(relative_error(dtable, differences(F{}, forward, F::kTable, F::kY, dy)), 1e-7);
   EXPECT_LT(relative_error(dpositions, differences(F{}, forward, F::kPositions, F::kY, dy)), 1e-7);
+}
+
+TEST(EmbeddingGradient, OfShorterSequencesMatchesDifferences) {
+  using F = EmbeddingForward;
+  Tensor tokens = labels_of({3, 0, 3, 1, 3, 0});
+  std::vector<Tensor> forward{tokens, random_numbers({4, 5}, 1), random_numbers({4, 5}, 2),
+                              Tensor(), unwritten({6, 5})};
+  Tensor dy = random_numbers({6, 5}, 3), addend, dtable = unwritten({4, 5}),
+         dpositions = unwritten({4, 5});
+  evaluate(EmbeddingBackward{3}, {&tokens, &dy, &addend, &dtable, &dpositions});
+  EXPECT_LT(relative_error(dpositions, differences(F{3}, forward, F::kPositions, F::kY, dy)), 1e-7);
 }
 
 struct RotaryProblem {

@@ -50,7 +50,7 @@ TEST_P(ShapeChecks, AcceptsValidShapes) {
   EXPECT_EQ(refusal(Conv2dForward{},
                     Specs{of({2, 3, 5, 5}), of({4, 3, 3, 3}), of({4}), of({2, 4, 3, 3})}),
             "accepted");
-  EXPECT_EQ(refusal(DenseForward{}, Specs{of({2, 3}), of({4, 3}), absent(), of({2, 4})}),
+  EXPECT_EQ(refusal(DenseForward{}, Specs{of({2, 3}), of({4, 3}), absent(), of({2, 4}), absent()}),
             "accepted");
 }
 
@@ -86,10 +86,14 @@ TEST_P(ShapeChecks, RejectsInvalidConvolutions) {
 }
 
 TEST_P(ShapeChecks, RejectsInvalidDenseLayers) {
-  EXPECT_REFUSED(DenseForward{}, (Specs{of({2, 3}), of({4, 2}), absent(), of({2, 4})}),
+  EXPECT_REFUSED(DenseForward{}, (Specs{of({2, 3}), of({4, 2}), absent(), of({2, 4}), absent()}),
                  "dense_forward: weight [4, 2] does not fit x [2, 3]");
-  EXPECT_REFUSED(DenseForward{}, (Specs{of({2, 3}), of({4, 3}), absent(), of({2, 3})}),
+  EXPECT_REFUSED(DenseForward{}, (Specs{of({2, 3}), of({4, 3}), absent(), of({2, 3}), absent()}),
                  "y must be [2, 4], got [2, 3]");
+  EXPECT_REFUSED(DenseForward{}, (Specs{of({2, 3}), of({4, 3}), absent(), of({2, 4}), of({2, 4})}),
+                 "without an activation, z is y");
+  EXPECT_REFUSED(DenseBackwardData{}, (Specs{of({2, 4}), of({4, 3}), of({2, 3}), of({2, 3})}),
+                 "takes the saved tensor of an activation, and only of one");
 }
 
 TEST_P(ShapeChecks, RejectsInvalidPools) {

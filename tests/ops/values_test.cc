@@ -60,10 +60,10 @@ TEST(Conv2d, GroupsUseTheirOwnChannels) {
 
 TEST(Dense, MultipliesByTheTranspose) {
   Tensor x = numbers({2, 3}, {1, 2, 3, 4, 5, 6}), weight = numbers({2, 3}, {1, 0, 2, 0, 1, 3});
-  Tensor bias = numbers({2}, {0.5, -20}), y = unwritten({2, 2});
-  evaluate(DenseForward{}, {&x, &weight, &bias, &y});
+  Tensor bias = numbers({2}, {0.5, -20}), y = unwritten({2, 2}), none;
+  evaluate(DenseForward{}, {&x, &weight, &bias, &y, &none});
   expect_numbers(y, {7.5, -9, 16.5, 3});
-  evaluate(DenseForward{Activation::kRelu}, {&x, &weight, &bias, &y});
+  evaluate(DenseForward{Activation::kRelu}, {&x, &weight, &bias, &y, &none});
   expect_numbers(y, {7.5, 0, 16.5, 3});
 }
 

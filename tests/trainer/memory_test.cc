@@ -1,8 +1,10 @@
 // Runs within memory.limit_bytes.
 #include <gmock/gmock.h>
 
+#include "counted_memory.h"
 #include "runs.h"
 #include "step_fixture.h"
+#include "trainer/step/memory_check.h"
 #include "trainer/step/training_program.h"
 
 namespace trireme::train {
@@ -65,9 +67,97 @@ TEST_P(MemoryTest, AllocatesWhatIsPlanned) {
       memory.parameters + memory.gradients + memory.optimizer + memory.activations + memory.batches;
   // On a CPU, batches are in the memory of the loader.
   const size_t batches =
-      GetParam() == "cpu" ? plan(config, 1).memory.of(RankMemory::Cause::kBatches) : 0;
+      GetParam() == "cpu" ? plan(config, 1).memory.of(RankMemory::Use::kBatches) : 0;
   constexpr double kAlignment = 1024;
   EXPECT_NEAR(static_cast<double>(allocated + batches), static_cast<double>(least), kAlignment);
+}
+
+// A step whose memory is counted.
+struct CountedStep {
+  CountedStep(const Config& config, comm::Communicator& ranks)
+      : device(create_device(config, ranks)),
+        backend(ops::create_cpu_backend(device)),
+        dataset(open_data(config, data::Part::kTraining)),
+        graph(build_network(config, dataset->spec())),
+        world(ranks.split(0, ranks.rank()), device.count()),
+        step(config, graph, *backend, world) {
+    step.initialize();
+  }
+
+  test::CountedDevice device;
+  std::unique_ptr<ops::Backend> backend;
+  std::unique_ptr<data::Dataset> dataset;
+  model::Graph graph;
+  test::CountedCommunicator world;
+  Step step;
+};
+
+class CountedMemoryTest : public MemoryTest {
+ protected:
+  static Config config_with(const std::vector<std::string>& more) {
+    std::vector<std::string> assignments{"train.device=cpu",
+                                         "batch.global=64",
+                                         "data.synthetic.count=64",
+                                         "optimizer={adam {}}",
+                                         "model.network.layer[0].conv2d.channels=64",
+                                         "model.network.layer[3].dense.units=512",
+                                         "data.synthetic.classes=512",
+                                         "buckets.bytes=400000"};
+    assignments.insert(assignments.end(), more.begin(), more.end());
+    return parse_config(kStepConfig, "test", assignments);
+  }
+};
+
+// What the device and the communicators really allocate is what was planned.
+TEST_P(CountedMemoryTest, AllocatesWhatIsPlanned) {
+  using Use = RankMemory::Use;
+  const auto expect_planned = [&](const std::string& shard, size_t limit_bytes) {
+    SCOPED_TRACE(shard + " " + std::to_string(limit_bytes));
+    std::vector<std::string> assignments{"parallel.shard=" + shard};
+    if (limit_bytes > 0) assignments.push_back(limit(limit_bytes));
+    const Config config = config_with(assignments);
+    const RankMemory planned = plan(config, limit_bytes).memory;
+    CountedStep counted(config, *world_);
+    const auto expect_near = [](size_t got, size_t wanted) {
+      EXPECT_NEAR(static_cast<double>(got), static_cast<double>(wanted),
+                  0.02 * static_cast<double>(wanted));
+    };
+    // On a CPU the loader has the batches.
+    expect_near(counted.device.count().in_use, planned.total() - planned.of(Use::kBatches));
+    expect_near(counted.step.memory_bytes().optimizer, planned.of(Use::kOptimizer));
+    expect_near(counted.step.memory_bytes().gradients, planned.of(Use::kGradients));
+    return planned;
+  };
+  const RankMemory plain = expect_planned("NONE", 0);
+  expect_planned("NONE", plain.total() * 9 / 10);
+  const auto part = static_cast<double>(plain.of(Use::kOptimizer)) / world_->size();
+  for (const char* shard : {"OPTIMIZER", "GRADIENTS"}) {
+    const RankMemory sharded = expect_planned(shard, 0);
+    EXPECT_NEAR(static_cast<double>(sharded.of(Use::kOptimizer)), part, 0.02 * part);
+  }
+}
+
+// Rank 0 gathers the state of other ranks in the memory of the activations or, if a tensor is larger,
+// with memory for this tensor.
+TEST_P(CountedMemoryTest, GathersStateInTheMemoryOfActivations) {
+  for (const int64_t batch : {int64_t{64}, int64_t{world_->size()}}) {
+    CountedStep counted(
+        config_with({"parallel.shard=OPTIMIZER", "batch.global=" + std::to_string(batch)}),
+        *world_);
+    test::MemoryCount& count = counted.device.count();
+    const size_t before = count.peak = count.in_use;
+    size_t largest = 0;
+    for (const StateArrays::Array& array : counted.step.state().optimizer()) {
+      for (const StateArrays::Tensor& tensor : array.tensors) {
+        std::vector<float> values(static_cast<size_t>(tensor.spec.shape.elements()));
+        counted.step.state().get(tensor, values);
+        largest = std::max(largest, tensor.spec.bytes());
+      }
+    }
+    const bool fits = counted.step.activations().size() >= largest;
+    EXPECT_EQ(fits, batch == 64);
+    EXPECT_LE(count.peak - before, fits ? 0 : largest);
+  }
 }
 
 TEST_P(MemoryTest, ChoosesTheLargestMicroBatchThatFits) {
@@ -98,6 +188,7 @@ TEST_P(MemoryTest, TheChosenMicroBatchIsInTheResolvedConfiguration) {
   run(kPlain, "chosen", {"batch.micro=-1", "train.max_steps=1"});
   EXPECT_NE(file(folder("chosen") / "config.txtpb").find("micro: "), std::string::npos);
   EXPECT_EQ(file(folder("chosen") / "config.txtpb").find("micro: -1"), std::string::npos);
+  EXPECT_NE(file(folder("chosen") / "config.txtpb").find("limit_bytes: "), std::string::npos);
 }
 
 TEST_P(MemoryTest, RefusesALimitThatCannotBeReached) {
@@ -111,7 +202,43 @@ TEST_P(MemoryTest, RefusesALimitThatCannotBeReached) {
   }
 }
 
+// The settings that a message names are those with which the plan fits, and the closest ones.
+TEST_P(MemoryTest, NamesSettingsThatFit) {
+  const std::vector<std::string> assignments{"train.device=" + GetParam(), "batch.global=2000",
+                                             "data.synthetic.count=2000", "optimizer={adam {}}"};
+  const auto with = [&](const std::vector<std::string>& more) {
+    std::vector<std::string> all = assignments;
+    all.insert(all.end(), more.begin(), more.end());
+    return parse_config(kStepConfig, "test", all);
+  };
+  const auto settings_within = [&](const Config& config, size_t bytes) {
+    const auto device = create_device(config, *world_);
+    const auto backend = create_backend(config, *device);
+    const auto dataset = open_data(config, data::Part::kTraining);
+    const model::Graph graph = build_network(config, dataset->spec());
+    return settings_that_fit(
+        {config, graph, *backend, world_->size(), bytes, steps_in_flight(device->kind())});
+  };
+  const Config whole = with({});
+  const Config single = with({"batch.micro=1"});
+  const Config sharded = with({"batch.micro=1", "parallel.shard=OPTIMIZER"});
+  const size_t least = plan(single, 1).memory.total();
+  EXPECT_THAT(settings_within(whole, plan(whole, 1).memory.total() - 1),
+              testing::StartsWith("batch.micro: "));
+  EXPECT_THAT(settings_within(whole, least), testing::StartsWith("batch.micro: 1 ("));
+  EXPECT_EQ(settings_within(whole, 1000), "");
+  if (world_->size() == 1) {
+    EXPECT_THAT(settings_within(single, least - 1), testing::StartsWith("2 ranks with parallel."));
+    return;
+  }
+  EXPECT_THAT(settings_within(single, least - 1),
+              testing::StartsWith("parallel.shard: OPTIMIZER ("));
+  EXPECT_THAT(settings_within(whole, plan(sharded, 1).memory.total()),
+              testing::StartsWith("batch.micro: 1 with parallel.shard: OPTIMIZER ("));
+}
+
 TRIREME_ON_ALL_DEVICES(MemoryTest);
+INSTANTIATE_TEST_SUITE_P(Cpu, CountedMemoryTest, testing::Values("cpu"), device_name);
 
 }  // namespace
 }  // namespace trireme::train

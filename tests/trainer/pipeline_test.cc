@@ -65,6 +65,12 @@ schedule { learning_rate: 0.02 }
 const std::vector<std::string> kShort{"batch.micro=5", "checkpoint.every_steps=7",
                                       "train.epochs=5"};
 
+std::vector<std::string> gpus() {
+  auto all = devices();
+  std::erase(all, "cpu");
+  return all;
+}
+
 std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
   all.insert(all.end(), more.begin(), more.end());
   return all;
@@ -294,6 +300,120 @@ TEST_P(PipelineTest, RefusesWhatItCannotDo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Devices, PipelineTest, testing::Values("cpu"));
+
+// On GPUs, a step with all its passes, transfers and sums is one recording.
+class PipelineOnGpuTest : public PipelineTest {
+ protected:
+  void SetUp() override {
+    const int ranks = world_->size();
+    if (ranks == 1) GTEST_SKIP() << "one rank has no stages";
+    if (query_cuda().devices < ranks) GTEST_SKIP() << "NCCL needs a GPU for each rank";
+  }
+
+  // Steps of 20, 20 and 10 samples, so that recorded steps and shorter ones, which are not, take
+  // turns.
+  static inline const std::vector<std::string> kEightSteps{
+      "data.synthetic.count=50", "data.synthetic.eval_count=15", "batch.global=20", "batch.micro=4",
+      "train.max_steps=8",       "checkpoint.every_steps=4"};
+
+  // Runs recorded, eagerly, on CPUs and with one rank on a GPU, and compares the results.
+  void expect_all_agree(const std::string& network, const std::string& name,
+                        const std::vector<std::string>& assignments,
+                        const std::vector<std::string>& grid) {
+    SCOPED_TRACE(name);
+    const auto all = with(assignments, grid);
+    run(network, name, all);
+    run(network, name + "-eager", with(all, {"train.eager=true"}));
+    EXPECT_EQ(trace(name).size(), 8u);
+    EXPECT_EQ(trace(name), trace(name + "-eager"));
+    for (const char* part : {"model.safetensors", "optimizer.safetensors"}) {
+      EXPECT_TRUE(file(checkpoint(name, 8) / part) == file(checkpoint(name + "-eager", 8) / part));
+    }
+    EXPECT_EQ(eval_loss(name), eval_loss(name + "-eager"));
+    run_alone(network, name + "-alone", assignments);
+    expect_same_losses(name + "-alone", name, 8, 1e-5);
+    EXPECT_NEAR(eval_loss(name + "-alone"), eval_loss(name), 1e-5);
+    if (assignments.back() == "train.precision=FP16") return;  // needs a GPU
+    run(network, name + "-cpu", with(all, {"train.device=cpu"}));
+    expect_same_losses(name + "-cpu", name, 8, 1e-4);
+  }
+  double eval_loss(const std::string& name) const {
+    return events(name, "eval").back()["eval_loss"];
+  }
+};
+
+TEST_P(PipelineOnGpuTest, RecordedStepsEqualEagerOnesAndAccumulation) {
+  if (world_->size() == 4) GTEST_SKIP() << "the grid of 2 x 2 has a test of its own";
+  expect_all_agree(kBranches, "branches", kEightSteps, {stages()});
+  expect_all_agree(kBranches, "in-FP16", with(kEightSteps, {"train.precision=FP16"}), {stages()});
+}
+
+TEST_P(PipelineOnGpuTest, SharesTiedWeights) {
+  if (world_->size() == 4) GTEST_SKIP() << "the grid of 2 x 2 has a test of its own";
+  expect_all_agree(kGpt, "tied", with(text(), {"train.max_steps=8", "train.clip_norm=1"}),
+                   {stages()});
+}
+
+TEST_P(PipelineOnGpuTest, CombinesWithReplicas) {
+  if (world_->size() != 4) GTEST_SKIP() << "needs 2 stages of 2 replicas";
+  const std::vector<std::string> small_buckets{
+      "buckets={first_bytes: 512 bytes: 2048 last_bytes: 512}"};
+  const auto assignments = with(kEightSteps, small_buckets);
+  expect_all_agree(kPlain, "grid", assignments, {stages(2)});
+  expect_all_agree(kPlain, "zero1", assignments, {stages(2), "parallel.shard=OPTIMIZER"});
+  expect_all_agree(kGpt, "tied", with(text(), {"train.max_steps=8", "train.clip_norm=1"}),
+                   {stages(2), "parallel.shard=OPTIMIZER"});
+}
+
+TEST_P(PipelineOnGpuTest, ResumesInAnyLayout) {
+  if (world_->size() != 2) GTEST_SKIP() << "the same for any number of stages";
+  run_alone(kBranches, "alone", kEightSteps);
+  run(kBranches, "resumed", with(kEightSteps, {stages(), "train.max_steps=3"}));
+  run_alone(kBranches, "resumed", with(kEightSteps, {"train.max_steps=5"}));
+  run(kBranches, "resumed", with(kEightSteps, {stages()}));
+  expect_same_losses("alone", "resumed", 8, 1e-5);
+}
+
+// All stages skip the same steps, recorded or not.
+TEST_P(PipelineOnGpuTest, SkipsAStepThatOverflows) {
+  std::vector<std::vector<double>> values;
+  for (const char* eager : {"train.eager=false", "train.eager=true"}) {
+    StepFixture f(*world_, kBranches + std::string(kCommon),
+                  {"train.device=" + GetParam(), stages(), "batch.global=20", "batch.micro=4",
+                   eager, "train.precision=FP16"});
+    for (int64_t step = 0; step < 8; ++step) {
+      const std::vector<double> before = f.values();
+      const bool overflows = step == 5;
+      const bool scales = f.step().stage().grid.is_last_stage() && overflows;
+      f.step().optimizer().set_loss_scale({.scale = scales ? 1 << 24 : 1024.0f}, f.step().stream());
+      EXPECT_EQ(f.run(step, 0.1f).loss_scale->skipped, overflows ? 1 : 0) << step;
+      const std::vector<double> after = f.values();  // of all stages, on rank 0
+      if (world_->rank() == 0) {
+        EXPECT_EQ(after == before, overflows) << step;
+      }
+    }
+    values.push_back(f.values());
+  }
+  EXPECT_EQ(values[0], values[1]);
+}
+
+TEST_P(PipelineOnGpuTest, NeedsNccl) {
+  expect_refused({"batch.micro=5", stages(), "train.transport=mpi"},
+                 "pipeline stages on GPUs need NCCL, but train.transport is mpi");
+}
+
+TEST_P(PipelineOnGpuTest, NamesTheStageWithNumbersThatAreNotFinite) {
+  expect_agreed_error(
+      [&] {
+        run(kBranches, "diverges",
+            with(kEightSteps,
+                 {stages(), "schedule={learning_rate: 1e30}", "checks.non_finite=STOP"}));
+      },
+      ExitCode::kFailure, "is not finite");
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(PipelineOnGpuTest);
+INSTANTIATE_TEST_SUITE_P(Devices, PipelineOnGpuTest, testing::ValuesIn(gpus()), device_name);
 
 }  // namespace
 }  // namespace trireme::train

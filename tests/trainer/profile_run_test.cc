@@ -144,6 +144,28 @@ TEST_P(ProfileRunTest, RecordsEveryBucket) {
   }
 }
 
+// With ZeRO, parameters are gathered, beginning with the last bucket, before gradients are summed.
+TEST_P(ProfileRunTest, RecordsTheGathersOfSharedParameters) {
+  const Json trace = profile(kPlain, "profiled",
+                             {"buckets.first_bytes=100", "buckets.bytes=100",
+                              "buckets.last_bytes=100", "parallel.shard=OPTIMIZER"});
+  for (int rank = 0; rank < world_->size(); ++rank) {
+    std::vector<std::string> names;  // of a step
+    int64_t previous_end = 0;
+    for (const Json& event : by_category(trace, rank)["communication"]) {
+      EXPECT_GE(nanoseconds(event["ts"]), previous_end) << event;
+      previous_end = nanoseconds(event["ts"]) + nanoseconds(event["dur"]);
+      if (event["args"]["step"] == 12) names.push_back(event["name"]);
+    }
+    const size_t buckets = names.size() / 2;
+    EXPECT_EQ(buckets > 1, world_->size() > 1);
+    for (size_t i = 0; i < buckets; ++i) {
+      EXPECT_EQ(names[i], "all-gather, bucket " + std::to_string(buckets - 1 - i));
+      EXPECT_EQ(names[buckets + i], "reduce-scatter, bucket " + std::to_string(i));
+    }
+  }
+}
+
 TRIREME_ON_ALL_DEVICES(ProfileRunTest);
 
 }  // namespace

@@ -60,6 +60,19 @@ optimizer { adamw { beta2: 0.99 } }
 schedule { learning_rate: 0.01 }
 )";
 
+// Layers that carry their states from window to window; words end with the token 0 (' ').
+const char* const kStateful = R"(
+model { network {
+  layer { embedding { units: 12 } }
+  layer { lstm { hidden: 16 layers: 2 dropout: 0.2 stateful: true } }
+  layer { name: "second" gru { hidden: 8 stateful: true document_end: 0 } }
+  layer { dense {} }
+  layer { softmax_cross_entropy {} }
+} }
+optimizer { adamw { beta2: 0.99 } }
+schedule { learning_rate: 0.01 }
+)";
+
 class SequenceTest : public RunTest {
  protected:
   // Evaluation has 241 targets: 20 windows, and one with a single target.
@@ -79,8 +92,10 @@ class SequenceTest : public RunTest {
 };
 
 TEST_P(SequenceTest, LossesDoNotDependOnTheNumberOfRanks) {
-  for (const auto& [network, name] :
-       {std::pair{kGpt, "gpt"}, {kLlama, "llama"}, {kRecurrent, "recurrent"}}) {
+  for (const auto& [network, name] : {std::pair{kGpt, "gpt"},
+                                      {kLlama, "llama"},
+                                      {kRecurrent, "recurrent"},
+                                      {kStateful, "stateful"}}) {
     const std::string alone = std::string(name) + "-alone";
     run_alone(network, alone, text({"train.max_steps=50"}));
     run(network, name, text({"train.max_steps=50", "batch.micro=2"}));
@@ -95,7 +110,8 @@ TEST_P(SequenceTest, LossesDoNotDependOnTheNumberOfRanks) {
 
 TEST_P(SequenceTest, RunsAreReproducibleAndResumeInMidEpoch) {
   const std::vector<std::string> steps{"train.max_steps=30", "checkpoint.every_steps=11"};
-  for (const auto& [network, name] : {std::pair{kGpt, "gpt"}, {kRecurrent, "recurrent"}}) {
+  for (const auto& [network, name] :
+       {std::pair{kGpt, "gpt"}, {kRecurrent, "recurrent"}, {kStateful, "stateful"}}) {
     const auto run_name = [name = std::string(name)](const char* which) { return name + which; };
     run(network, run_name("-once"), text(steps));
     run(network, run_name("-again"), text(steps));
@@ -105,6 +121,70 @@ TEST_P(SequenceTest, RunsAreReproducibleAndResumeInMidEpoch) {
     const auto whole = trace(run_name("-once")), rest = trace(run_name("-rest"));
     ASSERT_EQ(rest.size(), 19u);
     EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 11));
+  }
+}
+
+// Within an epoch, of which the last batch is short. The states of all rows are in a checkpoint, in
+// a form that does not depend on the number of ranks.
+TEST_P(SequenceTest, CarriedStatesResumeOnOtherNumbersOfRanks) {
+  const auto steps = text({"train.max_steps=24", "checkpoint.every_steps=11"});
+  run_alone(kStateful, "alone", steps);
+  run(kStateful, "all", text({"train.max_steps=24", "checkpoint.every_steps=11", "batch.micro=2"}));
+  const auto expect_rest = [&](const std::string& name) {
+    const std::vector<double> whole = losses("alone"), rest = losses(name);
+    ASSERT_EQ(rest.size(), 13u);
+    for (size_t i = 0; i < rest.size(); ++i) {
+      EXPECT_NEAR(rest[i], whole[i + 11], 2e-5 * whole[i + 11]) << name << " step " << i + 12;
+    }
+  };
+  train(config(kStateful, "more", steps), *world_,
+        {.resume = checkpoint("alone", 11).string(), .quiet = true});
+  expect_rest("more");
+  if (world_->rank() == 0) {
+    train(config(kStateful, "fewer", steps), *local_,
+          {.resume = checkpoint("all", 11).string(), .quiet = true});
+  }
+  world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+  expect_rest("fewer");
+  expect_agreed_error(
+      [&] {
+        train(config(kStateful, "other", text({"train.max_steps=24", "batch.global=12"})), *world_,
+              {.resume = checkpoint("all", 11).string(), .quiet = true});
+      },
+      ExitCode::kBadConfig, "batch.global: 10 -> 12 cannot change within an epoch");
+}
+
+// Without the carried states, the first window of an epoch is the only one with the same loss.
+TEST_P(SequenceTest, StatesAreCarriedAndResetByEpoch) {
+  const std::string alone = "model.network.layer[1].lstm.stateful=";
+  const auto rate = [&](const char* stateful, const char* name) {
+    run(kStateful, name,
+        text({"train.max_steps=10", "schedule.learning_rate=0", alone + stateful,
+              "model.network.layer[1].lstm.dropout=0", "data.text.random_offset=false"}));
+    return losses(name);
+  };
+  // The order of samples is that of the stateful second layer in both cases.
+  const std::vector<double> with = rate("true", "with"), without = rate("false", "without");
+  EXPECT_NEAR(with[0], without[0], 1e-6);
+  for (size_t i = 1; i < 8; ++i) EXPECT_GT(std::abs(with[i] - without[i]), 1e-5) << i;
+  EXPECT_NEAR(with[8], with[0], 1e-6);
+  EXPECT_NEAR(with[9], with[1], 1e-6);
+}
+
+TEST_P(SequenceTest, BadStatefulNetworks) {
+  const auto attempt = [&](const std::vector<std::string>& assignments) {
+    return [this, assignments] { run(kStateful, "bad", text(assignments)); };
+  };
+  for (const auto& [assignment, message] :
+       {std::pair{"data.shuffle=true", "data.shuffle: samples cannot be shuffled with stateful"},
+        {"data.shuffle_window={block: 2 window: 4}", "data.shuffle_window: cannot be set with"},
+        {"data.on_bad_record=SKIP", "data.on_bad_record: records cannot be skipped with stateful"},
+        {"data.sampling=BALANCED", "data.sampling: cannot be set with stateful"},
+        {"model.network.layer[1].lstm.bidirectional=true",
+         "lstm.stateful: cannot be combined with bidirectional"},
+        {"model.network.layer[2].gru.document_end=9",
+         "gru.document_end: 9 is not in the vocabulary of the data, [0, 9)"}}) {
+    expect_agreed_error(attempt({assignment}), ExitCode::kBadConfig, message);
   }
 }
 

@@ -1,4 +1,6 @@
 // Runs whose optimizer state is sharded (parallel.shard).
+#include <fstream>
+
 #include "runs.h"
 #include "step_fixture.h"
 
@@ -77,6 +79,44 @@ TEST_P(ZeroTest, AccumulatesMicroBatches) {
   run_all("accumulated", {"batch.micro=5", "optimizer={sgd {momentum: 0.9}}"});
   expect_same("accumulated-plain", "accumulated-zero1");
   expect_same_losses("accumulated-plain", "accumulated-zero2", 20, 1e-6);
+}
+
+// The kinds of networks that are trained: residual blocks, and attention over embeddings whose weights
+// are tied to the last layer.
+TEST_P(ZeroTest, TrainsEveryKindOfNetwork) {
+  const auto zoo = [](const std::string& model, const std::string& data) {
+    return "model { zoo { " + model + " } } data { " + data +
+           " } batch { global: 12 } train { max_steps: 20 } optimizer { adam {} } "
+           "schedule { learning_rate: 0.001 } checkpoint { every_epochs: 0 keep_best: false }";
+  };
+  if (world_->rank() == 0) {
+    std::string text;
+    for (int i = 0; i < 600; ++i) text += i % 7 == 0 ? "to be or " : "not to be, ";
+    std::ofstream(root_ / "input.txt") << text;
+  }
+  const std::vector<std::pair<std::string, std::string>> networks{
+      {"resnet",
+       zoo("name: 'resnet20'", "synthetic { shape: [3, 12, 12] count: 240 eval_count: 12 }")},
+      {"gpt", zoo("name: 'gpt-mini' blocks: 2 width: 32 heads: 2 dropout: 0.1",
+                  "root: '" + root_.string() +
+                      "' text { train_file: 'input.txt' length: 16 } holdout: 0.1")}};
+  std::vector<std::string> precisions{"FP32"};
+  if (GetParam() == "cuda" || ops::cpu_computes_in(DType::kBF16)) precisions.emplace_back("BF16");
+  for (const auto& [kind, config] : networks) {
+    for (const std::string& precision : precisions) {
+      const std::string name = kind + precision;
+      SCOPED_TRACE(name);
+      for (const std::string& shard : {std::string("parallel.shard=NONE"), kZero1, kZero2}) {
+        train(parse_config(config, "test",
+                           {"train.device=" + GetParam(), "train.precision=" + precision, shard,
+                            "buckets={first_bytes: 4096 bytes: 65536 last_bytes: 4096}",
+                            "run_dir=" + folder(name + shard).string()}),
+              *world_, {.quiet = true, .wait_for_saves = true});
+      }
+      expect_same(name + "parallel.shard=NONE", name + kZero1);
+      expect_same(name + "parallel.shard=NONE", name + kZero2);
+    }
+  }
 }
 
 TEST_P(ZeroTest, ResumesInAnyLayout) {

@@ -44,16 +44,24 @@ void check_tensor_count(const SafetensorsReader& reader, const FoundCheckpoint& 
                   fmt::format("has {} tensors instead of {}", reader.names().size(), wanted));
 }
 
-bool is_average(const std::string& name) {
-  return name.starts_with(kAveragePrefix + std::string("."));
+bool has_prefix(const std::string& name, const char* prefix) {
+  return name.starts_with(prefix + std::string("."));
 }
+bool is_average(const std::string& name) { return has_prefix(name, kAveragePrefix); }
 
-// Returns whether the file has averages or, if the array is not one of averages, other state.
-bool has_such(const SafetensorsReader& reader, const StateArrays::Array& array) {
-  const bool averages = std::ranges::all_of(
-      array.tensors, [](const StateArrays::Tensor& t) { return is_average(t.name); });
+// Returns whether the array is to be loaded from the checkpoint: averages and carried states if the
+// file has them, other arrays if the file has any other state. Carried states are needed only within
+// an epoch.
+bool is_loaded(const FoundCheckpoint& checkpoint, const SafetensorsReader& reader,
+               const StateArrays::Array& array) {
+  if (array.tensors.empty()) return false;
+  const auto kind = [](const std::string& name) {
+    return std::pair(is_average(name), has_prefix(name, kCarriedPrefix));
+  };
+  const auto wanted = kind(array.tensors.front().name);
+  if (wanted.second && checkpoint.state.position == 0) return false;
   return std::ranges::any_of(reader.names(),
-                             [&](const std::string& name) { return is_average(name) == averages; });
+                             [&](const std::string& name) { return kind(name) == wanted; });
 }
 
 // Calls `load` and turns a DataError, about names or shapes of tensors, into a ConfigError: the
@@ -120,7 +128,7 @@ void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state)
   with_config_errors(checkpoint, [&] {
     const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
     for (const StateArrays::Array& array : state.optimizer()) {
-      if (has_such(reader, array)) read_tensors(reader, state, {&array, 1});
+      if (is_loaded(checkpoint, reader, array)) read_tensors(reader, state, {&array, 1});
     }
   });
 }
@@ -130,7 +138,7 @@ std::vector<std::string> distributed_tensors(const FoundCheckpoint& checkpoint,
   std::vector<std::string> names = StateArrays::distributed_names(state.model());
   const SafetensorsReader reader(checkpoint.path / kOptimizerFile);
   for (const StateArrays::Array& array : state.optimizer()) {
-    if (has_such(reader, array))
+    if (is_loaded(checkpoint, reader, array))
       std::ranges::move(StateArrays::distributed_names({&array, 1}), std::back_inserter(names));
   }
   return names;

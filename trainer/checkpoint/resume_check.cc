@@ -127,6 +127,22 @@ std::optional<std::string> rank_change(const CheckpointState& state, const Resum
       state.ranks, run.ranks, found->name);
 }
 
+// Throws ConfigError if carried states would be continued with other rows.
+void require_same_rows(const FoundCheckpoint& checkpoint, const RunConfig& saved,
+                       const Config& config) {
+  const int64_t before = saved.batch().global(), now = config.run.batch().global();
+  if (before == now || checkpoint.state.position == 0 || !model::is_stateful(config.run.model())) {
+    return;
+  }
+  throw ConfigError(
+      config.where("batch.global"),
+      fmt::format(
+          "{} -> {} cannot change within an epoch, since each row of a batch reads a part of "
+          "the text of its own (stateful), and {} was saved within one; resume with {}, or "
+          "from a checkpoint at the end of an epoch",
+          before, now, checkpoint.path.string(), before));
+}
+
 }  // namespace
 
 std::string describe_data_change(const CheckpointState& saved, const RunData& now) {
@@ -155,6 +171,7 @@ std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const 
   if (saved.config) {
     const auto fields = changed_fields(*saved.config, run.config.run);
     refuse(checkpoint, run.config, fields);
+    require_same_rows(checkpoint, *saved.config, run.config);
     for (const ConfigDifference& field : fields) {
       // The frequency of evaluations matters for early stopping, which counts them.
       const bool counted = run.config.run.train().has_early_stopping() &&

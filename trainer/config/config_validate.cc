@@ -10,13 +10,13 @@
 
 #include "core/limits.pb.h"
 #include "core/text.h"
+#include "trainer/config/device.h"
 #include "trainer/config/monitor.h"
 
 namespace trireme::train {
 namespace {
 
 constexpr int64_t kMaxBatch = int64_t{1} << 48;  // so that sums with it do not overflow
-constexpr int kMaxThreads = 4096;
 constexpr int kMaxStages = 1024;
 constexpr double kMaxSeconds = 1e9;  // fits into 64 bits in nanoseconds
 
@@ -194,6 +194,14 @@ class Validator {
     }
     if (parallel.stages() > 1 && parallel.shard() == ParallelConfig::GRADIENTS) {
       fail("parallel.shard", "GRADIENTS cannot be combined with parallel.stages; use OPTIMIZER");
+    }
+    if (!run_.data().has_length_buckets()) return;
+    if (parallel.stages() > 1) {
+      fail("parallel.stages", "cannot be combined with data.length_buckets");
+    }
+    if (parallel.shard() == ParallelConfig::GRADIENTS) {
+      fail("parallel.shard",
+           "GRADIENTS cannot be combined with data.length_buckets; use OPTIMIZER");
     }
   }
 

@@ -38,6 +38,10 @@ int threads_from_environment() {
   const char* text = std::getenv("OMP_NUM_THREADS");
   int threads = 0;
   if (text) std::from_chars(text, text + std::strlen(text), threads);
+  if (threads > kMaxThreads) {
+    throw ConfigError("OMP_NUM_THREADS",
+                      fmt::format("{} is greater than {}", threads, kMaxThreads));
+  }
   return threads;
 }
 

@@ -69,14 +69,16 @@ void import_normalization(const model::InputNormalization& found, const std::str
   }
 }
 
-// Unsets the units of a dense layer before the loss, so that the data determines them.
+// Unsets the units of a dense layer before the loss, so that the data determines them, unless they
+// are those of an embedding.
 void unset_head_units(NetworkConfig& network) {
   if (network.layer_size() < 2) return;
   const LayerConfig& loss = network.layer(network.layer_size() - 1);
   for (LayerConfig& layer : *network.mutable_layer()) {
     const bool last = loss.input().empty() ? &layer == &network.layer(network.layer_size() - 2)
                                            : layer.name() == loss.input(0);
-    if (last && layer.has_dense()) layer.mutable_dense()->clear_units();
+    if (!last || !layer.has_dense() || layer.dense().has_tied_to()) continue;
+    layer.mutable_dense()->clear_units();
   }
 }
 

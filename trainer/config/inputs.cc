@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <string>
+
 #include "core/error.h"
+#include "data/tokenizers/tokenizer.h"
 #include "trainer/config/parameter_groups.h"
 
 namespace trireme::train {
@@ -17,6 +21,44 @@ void require_causal(const model::Graph& graph) {
                                   "labels; set attention.causal, or data.mask for masked language "
                                   "modeling",
                                   node.name));
+  }
+}
+
+// Throws ConfigError if what a layer computes depends on the padding behind the tokens of a sample.
+void require_skipped_padding(const model::Graph& graph, int32_t padding) {
+  const std::string field = "data.length_buckets";
+  for (const model::Node& node : graph.nodes) {
+    const auto layer = [&] {
+      return fmt::format("layer '{}' ({})", node.name, node.layer->kind());
+    };
+    const bool reads_rows = std::ranges::any_of(node.inputs, [&](int input) {
+      return input < 0 || graph.nodes[static_cast<size_t>(input)].signature.output.rank() > 1;
+    });
+    if (reads_rows && !node.layer->skips_padding()) {
+      throw ConfigError(
+          field, fmt::format("{} reads padding, the amount of which would depend on the batch; set "
+                             "padding_token: {} if it can skip it",
+                             layer(), padding));
+    }
+    for (const model::Layer::TokenField& set : node.layer->token_fields()) {
+      if (!set.name.ends_with("padding_token") || set.token.value_or(padding) == padding) continue;
+      throw ConfigError(field, fmt::format("{} has {}: {}, but texts are padded with {}", layer(),
+                                           set.name, *set.token, padding));
+    }
+  }
+}
+
+// Throws ConfigError if the networks have parameters of different shapes.
+void require_same_parameters(const model::Graph& whole, const model::Graph& shorter) {
+  for (size_t n = 0; n < whole.nodes.size(); ++n) {
+    const auto &all = whole.nodes[n].signature.parameters,
+               &parameters = shorter.nodes[n].signature.parameters;
+    for (size_t p = 0; p < all.size(); ++p) {
+      if (all[p].by_position || all[p].shape == parameters[p].shape) continue;
+      throw ConfigError("data.length_buckets",
+                        fmt::format("the shape of parameter {} depends on the length of samples",
+                                    parameter_name(whole.nodes[n], all[p])));
+    }
   }
 }
 
@@ -48,6 +90,27 @@ model::Graph build_network(const Config& config, const data::SampleSpec& spec) {
   } catch (const ConfigError& error) {
     throw config.located(error);
   }
+}
+
+std::vector<model::Graph> build_shorter_networks(const Config& config, const model::Graph& whole,
+                                                 const data::OrderOptions& order,
+                                                 const data::Dataset& training) {
+  std::vector<model::Graph> networks;
+  if (!order.buckets) return networks;
+  const auto tokenizer = training.tokenizer();
+  try {
+    require_skipped_padding(whole, tokenizer ? std::max(0, tokenizer->special().pad) : 0);
+    for (const int64_t length : order.buckets->ends()) {
+      if (length == whole.input.input.shape[0]) continue;
+      model::ModelInput input = whole.input;
+      input.input.shape = Shape{length};
+      networks.push_back(model::build_graph(config.run.model(), input));
+      require_same_parameters(whole, networks.back());
+    }
+  } catch (const ConfigError& error) {
+    throw config.located(error);
+  }
+  return networks;
 }
 
 }  // namespace trireme::train

@@ -4,8 +4,10 @@
 #include <functional>
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "data/dataset.h"
+#include "data/sampler.h"
 #include "model/graph.h"
 #include "trainer/config/config.h"
 
@@ -21,5 +23,12 @@ model::ModelInput model_input(const data::SampleSpec& spec);
 // Builds the network and checks that optimizer.group matches it. ConfigErrors name the location in
 // the configuration file.
 model::Graph build_network(const Config& config, const data::SampleSpec& spec);
+
+// Returns the same network for each length of batches that is less than that of the training samples,
+// in ascending order; none unless `order` has buckets. Throws ConfigError ("data.length_buckets") if
+// what the network computes would depend on the amount of padding.
+std::vector<model::Graph> build_shorter_networks(const Config& config, const model::Graph& whole,
+                                                 const data::OrderOptions& order,
+                                                 const data::Dataset& training);
 
 }  // namespace trireme::train

@@ -1,11 +1,13 @@
 #include "trainer/config/loading.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <chrono>
 #include <cstdio>
 
 #include "comm/ledger.h"
+#include "model/graph.h"
 #include "trainer/config/grid.h"
 
 namespace trireme::train {
@@ -19,6 +21,39 @@ constexpr auto kReportPeriod = std::chrono::seconds(2);
 std::function<void(std::string_view)> waiting_progress(comm::Ledger& ledger) {
   return
       [&ledger](std::string_view text) { ledger.set_detail(fmt::format("waiting for {}", text)); };
+}
+
+// Throws ConfigError if the run cannot carry states from sample to sample.
+void require_streams(const Config& config) {
+  const DataConfig& data = config.run.data();
+  const auto refuse = [&](const char* field, const std::string& why) {
+    throw ConfigError(config.where(field), why +
+                                               " with stateful layers, which read consecutive "
+                                               "samples");
+  };
+  if (!data.has_text() && !data.has_tokens()) {
+    throw ConfigError(config.where("model"),
+                      "stateful layers carry their state from sample to sample, which requires "
+                      "data.text or data.tokens");
+  }
+  if (data.has_shuffle() && data.shuffle()) refuse("data.shuffle", "samples cannot be shuffled");
+  if (data.sampling() != DataConfig::EACH_ONCE) refuse("data.sampling", "cannot be set");
+  if (data.has_shuffle_window()) refuse("data.shuffle_window", "cannot be set");
+  if (data.on_bad_record() == DataConfig::SKIP) {
+    refuse("data.on_bad_record", "records cannot be skipped");
+  }
+  if (config.run.parallel().stages() > 1) {
+    throw ConfigError(config.where("parallel.stages"),
+                      "stateful layers cannot be trained in pipeline stages");
+  }
+}
+
+data::OrderOptions stream_order(const Config& config) {
+  require_streams(config);
+  data::OrderOptions order;
+  order.shuffle = false;
+  order.streams = config.run.batch().global();
+  return order;
 }
 
 }  // namespace
@@ -48,11 +83,25 @@ data::LoaderOptions loader_options(const Config& config, comm::Communicator& com
 }
 
 data::OrderOptions training_order(const Config& config, const data::Dataset& training) {
+  if (model::is_stateful(config.run.model())) return stream_order(config);
   try {
     return data::order_options(config.run.data(), training);
   } catch (const ConfigError& error) {
     throw config.located(error);
   }
+}
+
+std::string padding_text(const Config& config, const data::OrderOptions& order) {
+  if (!order.buckets) return "";
+  std::vector<int64_t> ends = order.buckets->ends();
+  const int64_t longest = ends.back();
+  ends.pop_back();
+  const data::LengthBuckets::Waste waste =
+      order.buckets->waste({.seed = config.run.seed(), .epoch = 0, .shuffle = order.shuffle},
+                           config.run.batch().global());
+  return fmt::format("{}{}{} tokens, of which {:.0f}% are padding ({:.0f}% with {})",
+                     fmt::join(ends, ", "), ends.empty() ? "" : " or ", longest,
+                     100 * waste.share(), 100 * waste.share_of_whole(), longest);
 }
 
 std::unique_ptr<data::Mix> make_mix(const Config& config, const data::SampleSpec& spec) {

@@ -26,19 +26,21 @@ CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
   std::unique_ptr<TrainedModel> model;
   std::unique_ptr<Evaluator> evaluator;
   comm::together(communicator, [&] {
-    const int64_t rows = plan_batch(config, communicator.size()).micro;
+    const BatchPlan plan = plan_batch(config, communicator.size());
     dataset = open_data(config, data::Part::kEvaluation, opening_progress(communicator), columns);
     if (trained_on) {
       dataset = data::with_training_classes(std::move(dataset), trained_on->spec,
                                             trained_on->class_names);
     }
+    data::LoaderOptions loading = loader_options(config, communicator, *dataset, spare);
+    loading.order.shuffle = false;
     const Warn silent = [](const std::string&) {};
-    model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), path, rows,
+    model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), path, plan.micro,
                                            BatchNormMode::kUnfolded,
                                            communicator.rank() == 0 ? warn_on_stderr : silent);
-    evaluator = std::make_unique<Evaluator>(
-        model->graph(), *backend, communicator, *dataset, model->parameters(), model->arrays(),
-        std::span<std::byte>(), rows, loader_options(config, communicator, *dataset, spare));
+    evaluator = std::make_unique<Evaluator>(model->graph(), *backend, communicator, *dataset,
+                                            model->parameters(), model->arrays(),
+                                            std::span<std::byte>(), plan, loading);
   });
   Evaluation result = evaluator->run([] { return false; }, with_details);
   const data::BadRecords opened = dataset->bad_records();

@@ -141,6 +141,16 @@ void StateArrays::add_shard(const model::Parameters& parameters, const std::stri
   optimizer_.push_back(std::move(array));
 }
 
+void StateArrays::add_carried(std::vector<Tensor> tensors, void* data, int64_t elements) {
+  Array array{.data = data,
+              .elements = elements,
+              .tensors = std::move(tensors),
+              .prefix = kCarriedPrefix + std::string("."),
+              .sharded = true};
+  for (Tensor& tensor : array.tensors) tensor.name = array.prefix + tensor.name;
+  optimizer_.push_back(std::move(array));
+}
+
 std::vector<StateArrays::Array*> StateArrays::all_arrays() {
   std::vector<Array*> arrays{&model_[0], &model_[1]};
   for (Array& array : optimizer_) arrays.push_back(&array);
@@ -148,9 +158,11 @@ std::vector<StateArrays::Array*> StateArrays::all_arrays() {
 }
 
 void StateArrays::distribute(const model::Parameters& parameters, comm::Communicator& world,
-                             comm::Communicator& communicator, Stream& stream) {
+                             comm::Communicator& communicator, Stream& stream,
+                             std::span<std::byte> work) {
   communicator_ = &communicator;
   stream_ = &stream;
+  work_ = work;
   const bool has_stages = !parameters.of_other_stages.empty();
   if (has_stages) {
     add_tensors_of_other_stages(
@@ -198,6 +210,12 @@ void StateArrays::put_parts(std::span<const std::string> names, const Read& read
   }
 }
 
+float* StateArrays::whole(const Tensor& tensor, Buffer& own) const {
+  if (tensor.spec.bytes() <= work_.size()) return reinterpret_cast<float*>(work_.data());
+  own = backend_->device().allocate(tensor.spec.bytes());
+  return own.as<float>();
+}
+
 // Copies the parts of all ranks to rank 0.
 void StateArrays::collect(const Tensor& tensor, std::span<float> values) const {
   const int rank = communicator_->rank();
@@ -209,11 +227,12 @@ void StateArrays::collect(const Tensor& tensor, std::span<float> values) const {
     return stream_->synchronize();
   }
   Device& device = backend_->device();
-  const Buffer whole = device.allocate(tensor.spec.bytes());
+  Buffer own;
+  float* const all = whole(tensor, own);
   for (size_t from = 0; from < sent.size(); ++from) {
     const Part& part = sent[from];
     if (!not_empty(part)) continue;
-    float* const to = whole.as<float>() + part.begin;
+    float* const to = all + part.begin;
     if (from == 0) {
       device.copy(to, tensor.data, static_cast<size_t>(count(part)) * sizeof(float), *stream_);
     } else {
@@ -221,7 +240,7 @@ void StateArrays::collect(const Tensor& tensor, std::span<float> values) const {
     }
   }
   stream_->synchronize();
-  model::to_canonical(*backend_, tensor.spec, whole.data(), values.data());
+  model::to_canonical(*backend_, tensor.spec, all, values.data());
 }
 
 // Copies parts of rank 0's values to all ranks.
@@ -234,12 +253,13 @@ void StateArrays::scatter(const Tensor& tensor, std::span<const float> values) c
     return stream_->synchronize();
   }
   Device& device = backend_->device();
-  const Buffer whole = device.allocate(tensor.spec.bytes());
-  model::from_canonical(*backend_, values.data(), tensor.spec, whole.data());
+  Buffer own;
+  float* const all = whole(tensor, own);
+  model::from_canonical(*backend_, values.data(), tensor.spec, all);
   for (size_t to = 0; to < tensor.parts.size(); ++to) {
     const Part& part = tensor.parts[to];
     if (!not_empty(part)) continue;
-    const float* const from = whole.as<float>() + part.begin;
+    const float* const from = all + part.begin;
     if (to == 0) {
       device.copy(tensor.data, from, static_cast<size_t>(count(part)) * sizeof(float), *stream_);
     } else {

@@ -22,6 +22,8 @@ namespace trireme::train {
 // Averages of the parameters (optimizer.ema) are saved as optimizer state with this prefix:
 // "average.fc.weight".
 inline constexpr const char* kAveragePrefix = "average";
+// States that recurrent layers carry to the next batch are, too: "carried.rnn.l0".
+inline constexpr const char* kCarriedPrefix = "carried";
 
 class StateArrays {
  public:
@@ -45,7 +47,7 @@ class StateArrays {
     int64_t elements = 0;
     std::vector<Tensor> tensors = {};
     std::string prefix = {};  // of the tensors' names, in front of those of the parameters
-    bool sharded = false;     // replicas have different elements (ZeRO)
+    bool sharded = false;     // replicas have different elements (ZeRO, rows of the batch)
     // Returns whether ranks have different parts of the tensors.
     bool is_distributed() const { return !tensors.empty() && !tensors.front().parts.empty(); }
   };
@@ -60,12 +62,14 @@ class StateArrays {
   // Adds an array of which this rank has a shard, with slot_elements() elements.
   void add_shard(const model::Parameters& parameters, const std::string& name, void* data,
                  Shard shard);
+  // Adds states that recurrent layers carry to the next batch, which lie in `data`.
+  void add_carried(std::vector<Tensor> tensors, void* data, int64_t elements);
   // Exchanges which rank has what, if ranks have different shards or pipeline stages. `world`
-  // connects all ranks over host memory, `communicator` over device memory. `communicator` and
-  // `stream` must outlive this object and its copies. Call it after all arrays have been added. All
-  // ranks must call it together.
+  // connects all ranks over host memory, `communicator` over device memory. `work` is device memory
+  // that get() and put() may overwrite. It, `communicator` and `stream` must outlive this object and
+  // its copies. Call it after all arrays have been added. All ranks must call it together.
   void distribute(const model::Parameters& parameters, comm::Communicator& world,
-                  comm::Communicator& communicator, Stream& stream);
+                  comm::Communicator& communicator, Stream& stream, std::span<std::byte> work);
 
   const Array& parameters() const { return model_[0]; }  // including frozen parameters
   const Array& running_stats() const { return model_[1]; }
@@ -77,8 +81,8 @@ class StateArrays {
   // Copy one tensor between device memory and `values` in host memory, row-major, with the same
   // number of elements. Block until the copy is done. After put() of parameters, call
   // Step::parameters_changed(). If the tensor is distributed, all ranks must call them; values are
-  // those of rank 0, and ignored on other ranks. Rank 0 then needs device memory for the whole
-  // tensor.
+  // those of rank 0, and ignored on other ranks. Rank 0 then has the whole tensor in device memory:
+  // in `work` (see distribute()) or, if that is smaller, in memory allocated for the call.
   void get(const Tensor& tensor, std::span<float> values) const;
   void put(const Tensor& tensor, std::span<const float> values) const;
   // Returns whether this rank has all of the tensor.
@@ -98,6 +102,8 @@ class StateArrays {
   ops::Backend& backend() const { return *backend_; }
 
  private:
+  // Returns device memory for the whole tensor, which `own` keeps if it had to be allocated.
+  float* whole(const Tensor& tensor, Buffer& own) const;
   void collect(const Tensor& tensor, std::span<float> values) const;
   void scatter(const Tensor& tensor, std::span<const float> values) const;
   std::vector<Array*> all_arrays();
@@ -105,6 +111,7 @@ class StateArrays {
   ops::Backend* backend_;
   comm::Communicator* communicator_ = nullptr;  // set if tensors are distributed
   Stream* stream_ = nullptr;
+  std::span<std::byte> work_;
   std::array<Array, 2> model_;
   Array gradients_;
   std::vector<Array> optimizer_;

@@ -82,19 +82,25 @@ void TraceCollector::name_layers(const Step& step) {
   }
 }
 
+// Adds descriptors of the sums of all buckets and then, if parameters are gathered, of the gathers.
 void TraceCollector::set_bucket_names(const Step& step, std::span<const std::string> names) {
   first_bucket_ = static_cast<int>(trace_.descriptors.size());
-  for (size_t i = 0; i < step.buckets().size(); ++i) {
+  const auto gathered = step.gathered();
+  const auto describe = [&](const char* what, size_t i, DType dtype) {
     const comm::Bucket& bucket = step.buckets()[i];
     const int64_t elements = bucket.end - bucket.begin;
-    trace_.descriptors.push_back({fmt::format("all-reduce, bucket {}", i),
+    trace_.descriptors.push_back({fmt::format("{}, bucket {}", what, i),
                                   "communication",
                                   {{"bucket", i},
                                    {"parameters", i < names.size() ? names[i] : ""},
                                    {"first_element", bucket.begin},
                                    {"elements", elements},
-                                   {"bytes", elements * int64_t{sizeof(float)}}}});
+                                   {"bytes", elements * static_cast<int64_t>(size_of(dtype))}}});
+  };
+  for (size_t i = 0; i < step.buckets().size(); ++i) {
+    describe(gathered.empty() ? "all-reduce" : "reduce-scatter", i, DType::kF32);
   }
+  for (size_t i = 0; i < gathered.size(); ++i) describe("all-gather", i, gathered[i].dtype);
 }
 
 int64_t TraceCollector::time(Clock::time_point at) const {
@@ -122,6 +128,10 @@ void TraceCollector::done(int64_t step, const StepTimeline& timeline) {
   for (size_t i = 0; i < timeline.layers.size(); ++i) {
     add_span(kComputeTrack, kFirstLayerRange + static_cast<int>(i) % layer_ranges_,
              timeline.layers[i]);
+  }
+  const int first_gather = first_bucket_ + static_cast<int>(timeline.sums.size());
+  for (size_t i = timeline.gathers.size(); i-- > 0;) {  // in the order in which they run
+    add_span(kCommunicationTrack, first_gather + static_cast<int>(i), timeline.gathers[i]);
   }
   for (size_t i = 0; i < timeline.sums.size(); ++i) {
     add_span(kCommunicationTrack, first_bucket_ + static_cast<int>(i), timeline.sums[i]);

@@ -73,7 +73,7 @@ void read_config(const RunFolder& folder, RunRecords& records) {
 // if nobody does. On file systems without locks, a run counts as alive while it still writes.
 std::optional<std::string> lock_holder(const RunRecords& records) {
   const fs::path path = records.folder / ".lock";
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);  // it may be a pipe
   if (file < 0) return std::nullopt;
   const bool got = ::flock(file, LOCK_SH | LOCK_NB) == 0;
   const int reason = errno;

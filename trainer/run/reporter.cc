@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <ranges>
 #include <utility>
 
 #include "comm/control.h"
@@ -91,8 +92,16 @@ void Reporter::alert(const std::string& text) {
 void Reporter::resume_changes(const FoundCheckpoint& resumed,
                               const std::vector<std::string>& changes) {
   if (changes.empty()) return;
-  alert(fmt::format("from here on the run differs from the one that wrote {}:\n  {}",
-                    resumed.path.string(), fmt::join(changes, "\n  ")));
+  constexpr size_t kMaxShown = 20;
+  std::string text = fmt::format("from here on the run differs from the one that wrote {}:",
+                                 resumed.path.string());
+  for (const std::string& change : changes | std::views::take(kMaxShown)) {
+    text += "\n  " + printable(change);
+  }
+  if (changes.size() > kMaxShown) {
+    text += fmt::format("\n  and {} more changes", changes.size() - kMaxShown);
+  }
+  alert(text);
 }
 
 void Reporter::profile_table(const std::string& table) { note("\n" + table); }

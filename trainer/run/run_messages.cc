@@ -47,6 +47,7 @@ std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const Ru
   lines.push_back("device: " + info.device->description());
   lines.push_back("train:  " + info.training_data);
   lines.push_back("eval:   " + info.evaluation_data);
+  if (!info.padding.empty()) lines.push_back("batches: " + info.padding);
   const std::vector<float> weights = class_weights(run);
   if (!weights.empty()) lines.push_back("class weights: " + weights_text(weights));
   if (run.data().sampling() == DataConfig::BALANCED) {

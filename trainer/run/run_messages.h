@@ -24,6 +24,7 @@ struct RunInfo {
   int64_t trained_parameters = 0;  // out of `parameters`
   std::string recomputation;       // see recomputation_text
   std::string initial;             // source of the initial parameters; empty if they are random
+  std::string padding;             // see padding_text
   std::string training_data;
   std::string evaluation_data;
   data::BadRecords bad_records;  // skipped when the files were opened

@@ -35,6 +35,7 @@ struct RunParts {
   std::unique_ptr<data::Dataset> training;
   std::unique_ptr<data::Dataset> evaluation;
   model::Graph graph;
+  std::vector<model::Graph> shorter;  // networks for shorter samples (data.length_buckets)
   RunFolder folder;
   std::unique_ptr<RunLock> lock;  // only on rank 0
   std::unique_ptr<Reporter> reporter;

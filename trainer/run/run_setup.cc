@@ -13,6 +13,7 @@
 #include "trainer/config/monitor.h"
 #include "trainer/report/environment.h"
 #include "trainer/report/sample_info.h"
+#include "trainer/step/memory_check.h"
 #include "trainer/step/parallel_choice.h"
 #include "trainer/step/rank_consistency.h"
 #include "trainer/step/rank_memory.h"
@@ -75,16 +76,34 @@ void RunSetup::open_inputs() {
   parts_.mix = make_mix(config_, parts_.training->spec());
   balance_class_weights(config_, *parts_.training);
   parts_.graph = build_network(config_, parts_.training->spec());
+  parts_.shorter = build_shorter_networks(config_, parts_.graph, parts_.order, *parts_.training);
+  if (options_.profile && !parts_.shorter.empty()) {
+    throw ConfigError(
+        config_.where("data.length_buckets"),
+        "cannot be combined with --profile, which measures one program; remove it for "
+        "the profile");
+  }
 }
 
 // Checks a lower bound of the memory before the run folder is created. Step checks the planned
 // memory.
 void RunSetup::require_min_memory() const {
   Device& device = *parts_.device;
-  const BatchPlan batch = plan_batch(config_, communicator_.size());
   const int ranks = communicator_.size();
-  require_fits(config_, min_memory(config_, parts_.graph, batch, device.kind(), ranks),
-               memory_budget_of(device, communicator_.placement().local_ranks));
+  const MemoryBudget budget =
+      memory_budget_of(device, communicator_.placement().local_ranks, config_, parts_.graph);
+  const size_t limit = memory_limit(config_, budget);
+  const TrainingTarget target{.config = config_,
+                              .graph = parts_.graph,
+                              .backend = *parts_.backend,
+                              .ranks = ranks,
+                              .limit = limit,
+                              .batches = steps_in_flight(device.kind()),
+                              .rank = communicator_.rank(),
+                              .cut_limit = limit};
+  require_fits(target,
+               min_memory(config_, parts_.graph, plan_batch(config_, ranks), device.kind(), ranks),
+               budget);
 }
 
 void RunSetup::open_folder() {
@@ -122,7 +141,10 @@ std::string RunSetup::choose_folder() {
 }
 
 void RunSetup::compile() {
-  parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_);
+  const int threads = loader_threads(config_, parts_.training->in_memory(),
+                                     spare_cores(config_, communicator_, *parts_.device));
+  parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_,
+                                       batches_in_memory(config_, threads), parts_.shorter);
   const std::string warning = pipeline_warning(config_, parts_.step->plan(), communicator_.size());
   if (!warning.empty()) parts_.reporter->warn(warning);
   parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);
@@ -136,11 +158,13 @@ void RunSetup::create_loader() {
     };
     parts_.loader = std::make_unique<data::Loader>(
         *parts_.training, *parts_.device, training_loader_options(options_for(*parts_.training)));
+    data::LoaderOptions evaluation = options_for(*parts_.evaluation);
+    evaluation.order = data::evaluation_order(parts_.order, *parts_.evaluation);
     const Step& step = *parts_.step;
     parts_.evaluator = std::make_unique<Evaluator>(
         parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
-        step.evaluation_arrays(), step.activations(), step.plan().micro,
-        options_for(*parts_.evaluation), step.stage());
+        step.evaluation_arrays(), step.activations(), step.plan(), evaluation, step.stage(),
+        parts_.shorter);
   });
 }
 
@@ -199,6 +223,9 @@ void RunSetup::write_descriptions(const std::string& environment) {
   if (resolved.batch().micro() == kLargestMicro) {
     resolved.mutable_batch()->set_micro(parts_.step->plan().micro);
   }
+  if (const size_t limit = parts_.step->memory_limit(); limit > 0) {
+    resolved.mutable_memory()->set_limit_bytes(static_cast<int64_t>(limit));
+  }
   replace_durably(folder.config(), to_text(resolved));
   replace_durably(folder.environment(), environment);
   write_sample_info(folder.path, sample_info_of(*parts_.training));
@@ -217,6 +244,7 @@ RunInfo RunSetup::info() const {
   info.training_data = training.description();
   info.evaluation_data = evaluation.description();
   info.bad_records = bad_records_at_open(training, evaluation, config_.run.data().has_holdout());
+  info.padding = padding_text(config_, parts_.order);
   info.samples_per_epoch = training.size();
   info.steps_per_epoch = parts_.plan->steps_per_epoch();
   info.total_steps = parts_.plan->total_steps();

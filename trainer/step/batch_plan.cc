@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "model/graph.h"
 #include "trainer/config/grid.h"
 #include "trainer/step/pipeline_schedule.h"
 
@@ -19,7 +20,9 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 }  // namespace
 
 int64_t BatchPlan::passes_of(int64_t global_rows, int replicas) const {
-  return ceil_div(ceil_div(global_rows, replicas), micro);
+  const int64_t largest = has_streams ? std::min(global_rows, ceil_div(global, replicas))
+                                      : ceil_div(global_rows, replicas);
+  return ceil_div(largest, micro);
 }
 
 BatchPlan plan_batch(const Config& config, int ranks) {
@@ -38,7 +41,11 @@ BatchPlan plan_batch(const Config& config, int ranks) {
   const int64_t micro = !batch.has_micro()               ? unset
                         : batch.micro() == kLargestMicro ? 1
                                                          : batch.micro();
-  return with_passes({.global = batch.global(), .micro = share, .passes = 1, .capacity = share},
+  return with_passes({.global = batch.global(),
+                      .micro = share,
+                      .passes = 1,
+                      .capacity = share,
+                      .has_streams = model::is_stateful(config.run.model())},
                      ceil_div(share, std::min(micro, share)));
 }
 

@@ -15,6 +15,8 @@ struct BatchPlan {
   int64_t micro = 0;     // rows of one forward and backward pass on a rank
   int64_t passes = 0;    // forward and backward passes of a full batch on a rank
   int64_t capacity = 0;  // rows that a rank's data::Batch must have room for: micro * passes
+  // A row of the batch always belongs to the same rank, even if an epoch's last batch is short.
+  bool has_streams = false;
 
   // Returns the passes for a batch with `global_rows` rows on all ranks together. All ranks run the
   // same number, even those with fewer rows, since layers may communicate (synchronized batch

@@ -15,6 +15,8 @@
 #include "core/file.h"
 #include "data/loader.h"
 #include "ops/step_state.h"
+#include "trainer/step/arrays.h"
+#include "trainer/step/carried_states.h"
 #include "trainer/step/skipped_samples.h"
 
 namespace trireme::train {
@@ -71,14 +73,16 @@ class Scores {
 struct Evaluator::State {
   State(const model::Graph& graph, ops::Backend& its_backend, comm::Communicator& its_communicator,
         const data::Dataset& its_dataset, model::Parameters its_parameters,
-        model::ModelArrays arrays, std::span<std::byte> shared_activations, int64_t its_rows,
-        const data::LoaderOptions& its_loading, PipelineStage its_stage)
+        model::ModelArrays arrays, std::span<std::byte> shared_activations,
+        const BatchPlan& its_plan, const data::LoaderOptions& its_loading, PipelineStage its_stage,
+        std::span<const model::Graph> shorter)
       : backend(its_backend),
         device(its_backend.device()),
         communicator(its_communicator),
         dataset(its_dataset),
         parameters(std::move(its_parameters)),
-        rows(its_rows),
+        plan(its_plan),
+        rows(plan.micro),
         loading(its_loading),
         stage(std::move(its_stage)),
         stream(device.create_stream(StreamKind::kCompute)) {
@@ -88,11 +92,17 @@ struct Evaluator::State {
     options.batch = rows;
     options.training = false;
     options.stage = stage.stage;
+    options.carry_states = true;
     options.output =
         stage.grid.is_last_stage() && Scores(dataset.spec(), outputs, /*with_details=*/true).any();
-    program = model::Program::compile(graph, backend, options, parameters);
-    if (program->activation_bytes() > shared_activations.size()) {
-      activations = device.allocate(program->activation_bytes());
+    compile(graph, options);
+    for (const model::Graph& other : shorter) compile(other, options);
+    size_t activation_bytes = 0;
+    for (const Variant& variant : variants) {
+      activation_bytes = std::max(activation_bytes, variant.program->activation_bytes());
+    }
+    if (activation_bytes > shared_activations.size()) {
+      activations = device.allocate(activation_bytes);
       shared_activations = {activations.data(), activations.bytes()};
     }
     if (options.output)
@@ -100,49 +110,97 @@ struct Evaluator::State {
     metrics = device.allocate(sizeof host_metrics);
     step_state = device.allocate(sizeof(ops::StepState));
     arrays.gradients = metrics.data();
-    context.emplace(*program, arrays, shared_activations.data());
-    if (options.output) context->bind(model::Port::kOutput, output.data());
-    loading.order.shuffle = false;
-    loading.reads = program->reads_samples() || loading.max_bad_records;
+    for (Variant& variant : variants) {
+      variant.context.emplace(*variant.program, arrays, shared_activations.data());
+      if (options.output) variant.context->bind(model::Port::kOutput, output.data());
+    }
+    loading.reads = variants.front().program->reads_samples() || loading.max_bad_records;
     if (stage.links) {
-      exchange.emplace(*stage.links, device, *stream, *program, /*in_flight=*/1,
+      exchange.emplace(*stage.links, device, *stream, *variants.front().program, /*in_flight=*/1,
                        /*has_backward=*/false);
     }
     loading.global_batch = rows * communicator.size() / stage.grid.stages;
     loading.capacity = rows;
-    if (device.kind() == DeviceKind::kCpu) return;
+    if (plan.has_streams) {
+      loading.order.streams = loading.global_batch = plan.global;
+      loading.capacity = plan.capacity;
+    }
+    carried = std::make_unique<CarriedStates>(*variants.front().program, device, loading.capacity);
+    states_before = device.allocate(carried->current().bytes());
+    if (device.kind() == DeviceKind::kCpu || !loading.reads) return;
     inputs = device.allocate(static_cast<size_t>(rows) * graph.input.input.bytes());
     targets = device.allocate(static_cast<size_t>(rows) * graph.input.target.bytes());
   }
 
+  // A program for samples of a length.
+  struct Variant {
+    TensorSpec input;
+    std::unique_ptr<const model::Program> program;
+    std::optional<model::Context> context = {};
+  };
+
+  void compile(const model::Graph& graph, const model::CompileOptions& options) {
+    variants.push_back(
+        {graph.input.input, model::Program::compile(graph, backend, options, parameters)});
+  }
+
+  // Returns the program for samples of this length, see data::Batch::length.
+  Variant& variant_for(int64_t length) {
+    if (length == 0) return variants.front();
+    const auto found = std::ranges::find_if(
+        variants, [&](const Variant& variant) { return variant.input.shape[0] == length; });
+    if (found != variants.end()) return *found;
+    throw Error(fmt::format("there is no program for samples of {} tokens", length));
+  }
+
   void add(const data::Batch& batch, std::array<double, ops::kMetricCount>& sums) {
-    ops::StepState state;
-    state.first_sample = batch.first_row;
-    state.valid_rows = static_cast<int32_t>(batch.rows);
-    device.copy(step_state.data(), &state, sizeof state, *stream);
+    carried->begin(batch, *stream);
+    copy_array(device, states_before, carried->current(), *stream);
     device.fill_zero(metrics.data(), sizeof host_metrics, *stream);
-    // The CPU reads the batch in place.
-    if (inputs.data()) {
-      device.copy(inputs.data(), batch.inputs, inputs.bytes(), *stream);
-      device.copy(targets.data(), batch.targets, targets.bytes(), *stream);
+    for (int64_t first = 0; first == 0 || first < batch.rows; first += rows) {
+      compute(batch, first);
     }
-    context->bind_batch(inputs.data() ? inputs.data() : batch.inputs,
-                        targets.data() ? targets.data() : batch.targets,
-                        step_state.as<ops::StepState>());
-    forward();
     device.copy(host_metrics.data(), metrics.data(), sizeof host_metrics, *stream);
     stream->synchronize();
     for (size_t i = 0; i < sums.size(); ++i) sums[i] += static_cast<double>(host_metrics[i]);
   }
 
+  // Computes the rows from `first` on. There is one such pass unless the plan has streams.
+  void compute(const data::Batch& batch, int64_t first) {
+    ops::StepState state;
+    state.first_sample = batch.first_row + first;
+    state.valid_rows = static_cast<int32_t>(std::min(batch.rows - first, rows));
+    device.copy(step_state.data(), &state, sizeof state, *stream);
+    Variant& variant = variant_for(batch.length);
+    const size_t input_bytes = variant.input.bytes();
+    const size_t target_bytes = dataset.spec().target.bytes();
+    const std::byte* input = nullptr;
+    const std::byte* target = nullptr;
+    if (loading.reads) {
+      input = batch.inputs + static_cast<size_t>(first) * input_bytes;
+      target = batch.targets + static_cast<size_t>(first) * target_bytes;
+    }
+    // The CPU reads the batch in place.
+    if (inputs.data()) {
+      device.copy(inputs.data(), input, static_cast<size_t>(rows) * input_bytes, *stream);
+      device.copy(targets.data(), target, targets.bytes(), *stream);
+      input = inputs.data();
+      target = targets.data();
+    }
+    variant.context->bind_batch(input, target, step_state.as<ops::StepState>());
+    carried->bind(*variant.context, states_before, first);
+    forward(*variant.context);
+  }
+
   // Receives nothing ahead, so that an evaluation may be stopped after any batch.
-  void forward() {
-    if (!exchange) return context->forward(*stream);
+  void forward(model::Context& context) {
+    if (!exchange) return context.forward(*stream);
     exchange->begin(1);
-    exchange->bind(*context, 0);
+    exchange->bind(context, 0);
     exchange->before_forward(0);
-    context->forward(*stream);
+    context.forward(*stream);
     exchange->after_forward(0);
+    exchange->end();
   }
 
   // Returns the outputs, [batch.rows, outputs], of the batch that was added last.
@@ -224,14 +282,16 @@ struct Evaluator::State {
   comm::Communicator& communicator;
   const data::Dataset& dataset;
   model::Parameters parameters;
-  int64_t rows;
+  const BatchPlan plan;
+  const int64_t rows;  // of a pass
   data::LoaderOptions loading;
   PipelineStage stage;
   std::unique_ptr<Stream> stream;
-  std::unique_ptr<const model::Program> program;
+  std::vector<Variant> variants;  // the first is for whole samples
   Buffer activations;
-  std::optional<model::Context> context;
   std::optional<StageExchange> exchange;
+  std::unique_ptr<CarriedStates> carried;
+  Buffer states_before;
   int64_t outputs = 0;  // per sample
   Buffer output;
   std::vector<float> host_output;
@@ -244,10 +304,11 @@ struct Evaluator::State {
 Evaluator::Evaluator(const model::Graph& graph, ops::Backend& backend,
                      comm::Communicator& communicator, const data::Dataset& dataset,
                      model::Parameters parameters, const model::ModelArrays& arrays,
-                     std::span<std::byte> activations, int64_t rows,
-                     const data::LoaderOptions& loading, const PipelineStage& stage)
+                     std::span<std::byte> activations, const BatchPlan& plan,
+                     const data::LoaderOptions& loading, const PipelineStage& stage,
+                     std::span<const model::Graph> shorter)
     : state_(std::make_unique<State>(graph, backend, communicator, dataset, std::move(parameters),
-                                     arrays, activations, rows, loading, stage)) {}
+                                     arrays, activations, plan, loading, stage, shorter)) {}
 Evaluator::~Evaluator() = default;
 
 Evaluation Evaluator::run(const std::function<bool()>& stop_requested, bool with_details) {

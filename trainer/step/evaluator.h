@@ -14,6 +14,7 @@
 #include "data/loader.h"
 #include "model/context.h"
 #include "trainer/base/evaluation_metrics.h"
+#include "trainer/step/batch_plan.h"
 #include "trainer/step/class_scores.h"
 #include "trainer/step/evaluation_details.h"
 #include "trainer/step/regression_scores.h"
@@ -36,16 +37,20 @@ struct Evaluation {
 
 class Evaluator {
  public:
-  // Compiles the network for inference on `rows` rows at a time. `arrays` holds the parameters and
+  // Compiles the network for inference on plan.micro rows at a time. With plan.has_streams, samples
+  // are divided into as many streams as a batch of the plan has rows, whatever the number of ranks,
+  // and stateful layers carry their states from batch to batch. `arrays` holds the parameters and
   // running statistics. `activations` is used as workspace if it is large enough; otherwise the
-  // evaluator allocates its own. Sets the order and batch size in `loading` itself. With `stage`, each
-  // rank computes its pipeline stage, the program of which must have been compiled with
-  // `parameters`; all ranks must then use the evaluator together. All arguments passed by reference
-  // must outlive the evaluator.
+  // evaluator allocates its own. Sets the batch size in `loading` itself; its order must have every
+  // sample once. `shorter` are the same network for samples of fewer tokens, see data::Batch::length.
+  // With `stage`, each rank computes its pipeline stage, the program of which must have been compiled
+  // with `parameters`; all ranks must then use the evaluator together. All arguments passed by
+  // reference must outlive the evaluator.
   Evaluator(const model::Graph& graph, ops::Backend& backend, comm::Communicator& communicator,
             const data::Dataset& dataset, model::Parameters parameters,
-            const model::ModelArrays& arrays, std::span<std::byte> activations, int64_t rows,
-            const data::LoaderOptions& loading, const PipelineStage& stage = {});
+            const model::ModelArrays& arrays, std::span<std::byte> activations,
+            const BatchPlan& plan, const data::LoaderOptions& loading,
+            const PipelineStage& stage = {}, std::span<const model::Graph> shorter = {});
   ~Evaluator();
 
   // Evaluates every sample exactly once, split over the ranks. Checks `stop_requested` between

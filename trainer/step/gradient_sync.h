@@ -61,6 +61,9 @@ class GradientSync {
   // Return the times of the latest step that used the slot, once it is done; see Bucketer.
   double seconds(int slot) const { return bucketer_->communication_seconds(slot); }
   std::vector<TimeSpan> sums(Event& since, int slot) const { return bucketer_->sums(since, slot); }
+  std::vector<TimeSpan> gathers(Event& since, int slot) const {
+    return bucketer_->gathers(since, slot);
+  }
 
   // Returns the arguments of gather() for an f32 array or, with `low_precision`, for what the
   // network reads: the copy in low precision, and the other parameters in f32.

@@ -12,6 +12,8 @@
 #include "core/error.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/optimizer/shard.h"
+#include "trainer/step/carried_states.h"
+#include "trainer/step/pipeline.h"
 #include "trainer/step/pipeline_schedule.h"
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/stage_memory.h"
@@ -212,6 +214,10 @@ LayoutPrediction LayoutPredictor::predict(int stages) {
   if (stages > 1 && config.run.parallel().shard() == ParallelConfig::GRADIENTS) {
     throw ConfigError(config.where("parallel.shard"), "GRADIENTS cannot be combined with stages");
   }
+  if (stages > 1 && config.run.data().has_length_buckets()) {
+    throw ConfigError(config.where("parallel.stages"),
+                      "cannot be combined with data.length_buckets");
+  }
   LayoutPrediction prediction;
   prediction.batch = plan_batch(config, ranks);
   prediction.grid = grid_of(config.run, 0, ranks);
@@ -226,6 +232,10 @@ LayoutPrediction LayoutPredictor::predict(int stages) {
                               .cut_limit = limit_};
   model::Parameters parameters;
   const auto whole = compile_whole(target, prediction.batch, parameters);
+  if (stages > 1 && CarriedStates::bytes_of(*whole, 1) > 0) {
+    throw ConfigError(config.where("parallel.stages"),
+                      "stateful layers cannot be trained in pipeline stages");
+  }
   const NetworkToCut network{config,     graph_,           backend_, *whole,
                              parameters, prediction.batch, ranks,    limit_};
   std::vector<int> begins;
@@ -360,8 +370,15 @@ void choose_parallel(Config& config, const model::Graph& graph, ops::Backend& ba
       parallel.neighbors() == ParallelConfig::AUTO && has_grid && world.placement().hosts > 1;
   if (!chooses_stages && !chooses_neighbors) return;
   Device& device = backend.device();
-  const size_t limit = smallest_limit(
-      world, memory_limit(config, memory_budget_of(device, world.placement().local_ranks)));
+  if (chooses_stages && !why_no_stages(config, world, device).empty()) {
+    return parallel.set_stages(1);
+  }
+  size_t limit = 0;
+  comm::together(world, [&] {
+    limit = memory_limit(config,
+                         memory_budget_of(device, world.placement().local_ranks, config, graph));
+  });
+  limit = smallest_limit(world, limit);
   Hosts hosts{gather_hosts(world), chooses_stages ? measure_network(world) : 1};
   std::string chosen;
   comm::together(world, [&] {

@@ -1,10 +1,15 @@
 #include "trainer/step/pipeline.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <set>
+#include <string>
 
 #include "comm/control.h"
+#include "comm/device_communicator.h"
 #include "ops/step_state.h"
+#include "trainer/config/device.h"
 
 namespace trireme::train {
 namespace {
@@ -22,18 +27,36 @@ std::set<std::vector<int>> sharing_stages(const model::Parameters& parameters) {
 
 }  // namespace
 
-Pipeline::Pipeline(const Config& config, comm::Communicator& world,
-                   comm::Communicator& communicator, const Grid& grid, Device& device)
+// Copies through host memory occupy a thread that all streams share, so a transfer that waits for
+// another stage could block the one that this stage waits for.
+std::string why_no_stages(const Config& config, comm::Communicator& world, Device& device) {
+  if (device.kind() != DeviceKind::kCuda) return "";
+  if (transport_of(config) == comm::Transport::kMpi) return "train.transport is mpi";
+  return comm::why_not_nccl(world, device);
+}
+
+std::unique_ptr<comm::Communicator> connect_devices(const Config& config, comm::Communicator& world,
+                                                    Device& device) {
+  if (config.run.parallel().stages() > 1) {
+    const std::string problem = why_no_stages(config, world, device);
+    comm::together(world, [&] {
+      if (problem.empty()) return;
+      throw ConfigError(
+          config.where("parallel.stages"),
+          fmt::format("pipeline stages on GPUs need NCCL, but {}; use train.transport: auto and a "
+                      "GPU for each rank, or train.device: cpu, or parallel.stages: 1",
+                      problem));
+    });
+  }
+  return comm::create_device_communicator(world, device, transport_of(config));
+}
+
+Pipeline::Pipeline(comm::Communicator& world, comm::Communicator& communicator, const Grid& grid,
+                   Device& device)
     : host_replicas(world.split(grid.stage, grid.replica)),
       replicas(communicator.split(grid.stage, grid.replica)),
       stages(communicator.split(grid.replica, grid.stage)),
-      links(communicator, grid, device) {
-  comm::together(world, [&] {
-    if (device.kind() == DeviceKind::kCpu) return;
-    throw ConfigError(config.where("parallel.stages"),
-                      "pipeline stages train on CPUs only so far; use parallel.stages: 1");
-  });
-}
+      links(communicator, grid, device) {}
 
 void Pipeline::connect(const model::Parameters& parameters, Device& device, Stream& compute,
                        const model::Program& program, int64_t in_flight) {

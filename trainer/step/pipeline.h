@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -13,11 +14,20 @@
 
 namespace trireme::train {
 
+// Returns why ranks on such devices cannot be pipeline stages: "train.transport is mpi"; empty if they
+// can. Equal on all ranks, which must call it together.
+std::string why_no_stages(const Config& config, comm::Communicator& world, Device& device);
+
+// Returns the communicator of all ranks over the memory of their devices. All ranks must call it
+// together. Throws AgreedError if there are pipeline stages on GPUs that NCCL cannot connect.
+std::unique_ptr<comm::Communicator> connect_devices(const Config& config, comm::Communicator& world,
+                                                    Device& device);
+
 struct Pipeline {
   // `world` connects all ranks over host memory, `communicator` over device memory. All arguments must
-  // outlive the pipeline. All ranks must call it together. Throws AgreedError on a GPU.
-  Pipeline(const Config& config, comm::Communicator& world, comm::Communicator& communicator,
-           const Grid& grid, Device& device);
+  // outlive the pipeline. All ranks must call it together.
+  Pipeline(comm::Communicator& world, comm::Communicator& communicator, const Grid& grid,
+           Device& device);
 
   // Creates the exchange, and the groups of stages that share parameters. To be called once, by all
   // ranks together.

@@ -14,13 +14,14 @@
 #include "trainer/config/grid.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/optimizer/shard.h"
+#include "trainer/step/carried_states.h"
 #include "trainer/step/pipeline_schedule.h"
 #include "trainer/step/stage_links.h"
 
 namespace trireme::train {
 namespace {
 
-using Cause = RankMemory::Cause;
+using Use = RankMemory::Use;
 
 constexpr size_t kMaxBytes = size_t{1} << 60;  // upper limit of a part: sums must not overflow
 // Used by the program itself and its libraries.
@@ -31,10 +32,9 @@ RankMemory without_empty(RankMemory memory) {
   return memory;
 }
 
-model::NetworkSize network_size(const Config& config, const model::Graph& graph,
-                                const BatchPlan& batch) {
+model::NetworkSize network_size(const Config& config, const model::Graph& graph, int64_t rows) {
   try {
-    return size_of(graph, batch.micro);
+    return size_of(graph, rows);
   } catch (const ConfigError& error) {
     throw config.located(error);
   }
@@ -47,41 +47,11 @@ RankMemory::Part batches_part(const model::Graph& graph, const BatchPlan& batch,
     if (__builtin_mul_overflow(bytes, factor, &bytes)) bytes = kMaxBytes;
   }
   return {fmt::format("batches ({} of {} samples)", batches, batch.capacity),
-          std::min(bytes, kMaxBytes), Cause::kBatches};
+          std::min(bytes, kMaxBytes), Use::kBatches};
 }
 
 std::string low_precision_name(const Config& config) {
   return "parameters in " + Precision_Name(config.run.train().precision());
-}
-
-// Returns the configuration field to blame and what to change.
-std::pair<std::string, std::string> advice(const Config& config, const RankMemory& memory) {
-  const size_t parameters = memory.of(Cause::kParameters);
-  const size_t activations = memory.of(Cause::kActivations);
-  const size_t batches = memory.of(Cause::kBatches);
-  if (parameters >= activations + batches) {
-    return {"model",
-            fmt::format("the network's {} parameters take {} per rank; layer '{}' has the "
-                        "most of them; make that layer smaller{}",
-                        memory.network.parameters, format_bytes(static_cast<double>(parameters)),
-                        memory.network.largest_layer,
-                        config.run.parallel().shard() == ParallelConfig::GRADIENTS
-                            ? ""
-                            : ", or share optimizer state and gradients among ranks with "
-                              "parallel.shard: GRADIENTS")};
-  }
-  if (activations < batches) return {"batch.global", "lower batch.global, or use more ranks"};
-  const bool micro = config.run.batch().has_micro();
-  const bool single = micro ? config.run.batch().micro() == 1 : config.run.batch().global() == 1;
-  if (single) {
-    return {"model", fmt::format("layer '{}' has the largest output; make that layer smaller",
-                                 memory.network.largest_output_layer)};
-  }
-  if (micro) return {"batch.micro", "lower batch.micro; -1 chooses the largest that fits"};
-  return {
-      "batch.global",
-      "lower batch.global, or compute it in the largest parts that fit with batch.micro: -1, or "
-      "use more ranks"};
 }
 
 }  // namespace
@@ -92,16 +62,20 @@ size_t RankMemory::total() const {
   return bytes;
 }
 
-size_t RankMemory::of(Cause cause) const {
+size_t RankMemory::of(Use use) const {
   size_t bytes = 0;
-  for (const RankMemory::Part& part : parts) bytes += part.cause == cause ? part.bytes : 0;
+  for (const RankMemory::Part& part : parts) bytes += part.use == use ? part.bytes : 0;
   return bytes;
+}
+
+size_t RankMemory::model() const {
+  return of(Use::kParameters) + of(Use::kGradients) + of(Use::kOptimizer);
 }
 
 RankMemory min_memory(const Config& config, const model::Graph& graph, const BatchPlan& batch,
                       DeviceKind kind, int ranks) {
   RankMemory memory{
-      .parts = {}, .network = network_size(config, graph, batch), .is_lower_bound = true};
+      .parts = {}, .network = network_size(config, graph, batch.micro), .is_lower_bound = true};
   const DType dtype = compute_dtype(config);
   const auto parameters = static_cast<size_t>(memory.network.parameters);
   const size_t trained = static_cast<size_t>(memory.network.trained) * sizeof(float);
@@ -115,10 +89,10 @@ RankMemory min_memory(const Config& config, const model::Graph& graph, const Bat
       {low_precision_name(config), dtype == DType::kF32 ? 0 : parameters * size_of(dtype)},
       {"averages of the parameters",
        uses_ema(config.run.optimizer()) ? parameters * sizeof(float) : 0},
-      {"gradients", shard.has_gradients ? trained / shards : trained},
-      {"optimizer state", arrays * trained / shards},
+      {"gradients", shard.has_gradients ? trained / shards : trained, Use::kGradients},
+      {"optimizer state", arrays * trained / shards, Use::kOptimizer},
       {"activations", static_cast<size_t>(memory.network.largest_output) * size_of(dtype),
-       Cause::kActivations},
+       Use::kWork},
       batches_part(graph, batch, steps_in_flight(kind))};
   return without_empty(std::move(memory));
 }
@@ -128,12 +102,14 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
                           const model::Program& program, int batches) {
   const Grid grid = grid_of(config.run, rank, ranks);
   const int64_t in_flight = micro_batches_in_flight(grid.stage, grid.stages, batch.passes);
-  RankMemory memory{.parts = {}, .network = network_size(config, graph, batch)};
-  // Each step in flight has a copy of the running statistics from before it.
+  RankMemory memory{.parts = {}, .network = network_size(config, graph, batch.micro)};
+  // Each step in flight has a copy of the running statistics and carried states from before it.
   const auto copies = static_cast<size_t>(1 + steps_in_flight(kind));
   const size_t low = parameters.low_precision() ? size_of(parameters.dtype) : 0;
   const size_t arrays = optimizer_state_names(config.run.optimizer()).size();
   const Shard shard = shard_of(config.run, 0, ranks);
+  const size_t activations =
+      static_cast<size_t>(in_flight) * device_aligned(program.activation_bytes());
   memory.parts = {
       {"parameters", parameters.array_bytes() + copies * parameters.running_stat_bytes()},
       {low_precision_name(config), static_cast<size_t>(parameters.elements) * low},
@@ -141,16 +117,20 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
        uses_ema(config.run.optimizer())
            ? parameters.array_bytes() + static_cast<size_t>(parameters.elements) * low
            : 0},
-      {"gradients", static_cast<size_t>(gradient_elements(parameters, shard)) * sizeof(float) +
-                        program.bucket_bytes()},
+      {"gradients",
+       static_cast<size_t>(gradient_elements(parameters, shard)) * sizeof(float) +
+           program.bucket_bytes(),
+       Use::kGradients},
       {"optimizer state",
        sizeof(ops::LossScale) +
-           arrays * sizeof(float) * static_cast<size_t>(slot_elements(parameters, shard))},
-      {"activations and workspaces",
-       static_cast<size_t>(in_flight) * device_aligned(program.activation_bytes()),
-       Cause::kActivations},
-      {"exchanged with other stages", StageExchange::bytes_of(program, in_flight),
-       Cause::kActivations},
+           arrays * sizeof(float) * static_cast<size_t>(slot_elements(parameters, shard)),
+       Use::kOptimizer},
+      {"saved for the backward pass", static_cast<size_t>(in_flight) * program.saved_bytes(),
+       Use::kSaved},
+      {"other activations, workspaces",
+       activations - static_cast<size_t>(in_flight) * program.saved_bytes(), Use::kWork},
+      {"carried states", copies * CarriedStates::bytes_of(program, batch.capacity)},
+      {"exchanged with other stages", StageExchange::bytes_of(program, in_flight), Use::kWork},
       batches_part(graph, batch, reads_batches(config, program) ? batches : 0)};
   return without_empty(std::move(memory));
 }
@@ -159,13 +139,21 @@ bool reads_batches(const Config& config, const model::Program& program) {
   return program.reads_samples() || data::bad_record_limit(config.run.data()).has_value();
 }
 
-MemoryBudget memory_budget_of(Device& device, int local_ranks) {
+size_t checkpoint_bytes(const Config& config, const model::NetworkSize& network) {
+  const OptimizerConfig& optimizer = config.run.optimizer();
+  const size_t arrays = optimizer_state_names(optimizer).size() + (uses_ema(optimizer) ? 1 : 0);
+  return sizeof(float) *
+         (static_cast<size_t>(network.parameters) + arrays * static_cast<size_t>(network.trained));
+}
+
+MemoryBudget memory_budget_of(Device& device, int local_ranks, const Config& config,
+                              const model::Graph& graph) {
   if (device.kind() == DeviceKind::kCpu) {
     const Machine machine = inspect_machine();
     const bool limited = machine.memory_limit < machine.memory;
     return {static_cast<size_t>(machine.memory_limit),
             limited ? "the limit of this process (control group or ulimit) is" : "this host has",
-            local_ranks};
+            local_ranks, checkpoint_bytes(config, network_size(config, graph, /*rows=*/1))};
   }
   const auto load = device.load();
   return {load ? static_cast<size_t>(load->memory_total_bytes) : 0, "the GPU has"};
@@ -175,34 +163,15 @@ size_t memory_limit(const Config& config, const MemoryBudget& budget) {
   if (config.run.memory().has_limit_bytes()) {
     return static_cast<size_t>(config.run.memory().limit_bytes());
   }
-  const size_t bytes = budget.bytes / static_cast<size_t>(budget.ranks);
+  if (budget.bytes == 0) return 0;
+  const size_t bytes = (budget.bytes - std::min(budget.bytes, budget.checkpoint)) /
+                       static_cast<size_t>(budget.ranks);
   const size_t reserved = bytes / 16 + kReservedBytes;
-  return bytes > 2 * reserved ? bytes - reserved : bytes / 2;
+  return std::max<size_t>(1, bytes > 2 * reserved ? bytes - reserved : bytes / 2);
 }
 
 size_t smallest_limit(comm::Communicator& communicator, size_t own) {
   return static_cast<size_t>(-comm::max(communicator, -static_cast<int64_t>(own)));
-}
-
-void require_fits(const Config& config, const RankMemory& memory, const MemoryBudget& budget) {
-  const auto refuse = [&](const std::string& who, size_t bytes, const std::string& available) {
-    const auto [field, what] = advice(config, memory);
-    throw ConfigError(
-        config.where(field),
-        fmt::format("{} {}{}, but {}; {}", who, memory.is_lower_bound ? "at least " : "",
-                    format_bytes(static_cast<double>(bytes)), available, what));
-  };
-  const MemoryConfig& limit = config.run.memory();
-  if (limit.has_limit_bytes() && memory.total() > static_cast<size_t>(limit.limit_bytes())) {
-    refuse("a rank needs", memory.total(),
-           fmt::format("memory.limit_bytes is {}",
-                       format_bytes(static_cast<double>(limit.limit_bytes()))));
-  }
-  const auto ranks = static_cast<size_t>(budget.ranks);
-  if (budget.bytes == 0 || memory.total() <= budget.bytes / ranks) return;
-  refuse(ranks == 1 ? "a rank needs" : fmt::format("the {} ranks of this host need", ranks),
-         memory.total() * ranks,
-         fmt::format("{} {}", budget.name, format_bytes(static_cast<double>(budget.bytes))));
 }
 
 }  // namespace trireme::train

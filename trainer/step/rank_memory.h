@@ -1,4 +1,4 @@
-// Estimates the memory that a rank needs and checks that it is available, before allocating any.
+// The memory that a rank needs and the memory that is available, before any is allocated.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,27 @@
 namespace trireme::train {
 
 struct RankMemory {
-  enum class Cause { kParameters, kActivations, kBatches };  // what the size depends on
+  enum class Use {
+    kParameters,
+    kGradients,
+    kOptimizer,
+    kSaved,  // activations that wait for the backward pass
+    kWork,   // all other activations and workspaces
+    kBatches,
+  };
   struct Part {
     std::string name;  // for messages: "optimizer state"
     size_t bytes = 0;
-    Cause cause = Cause::kParameters;
+    Use use = Use::kParameters;
   };
   std::vector<Part> parts;  // only those with bytes > 0
   model::NetworkSize network;
   bool is_lower_bound = false;  // estimated from shapes, before compilation
 
   size_t total() const;
-  size_t of(Cause cause) const;  // bytes of the parts with this cause
+  size_t of(Use use) const;  // bytes of the parts with this use
+  // Returns the bytes of parameters, gradients and optimizer state, which do not depend on the batch.
+  size_t model() const;
 };
 
 // Returns a lower bound computed from shapes alone. Throws ConfigError, with the location in the
@@ -42,25 +51,27 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
 // not, unless it must know how many cannot be read (data.on_bad_record).
 bool reads_batches(const Config& config, const model::Program& program);
 
+// Returns the size of a checkpoint of the network, and of its copy in host memory on rank 0.
+size_t checkpoint_bytes(const Config& config, const model::NetworkSize& network);
+
 // The memory available to the ranks that compute on a device.
 struct MemoryBudget {
-  size_t bytes = 0;  // 0 if unknown
-  std::string name;  // for messages, followed by the size: "this host has"
-  int ranks = 1;     // that share it
+  size_t bytes = 0;       // 0 if unknown
+  std::string name;       // for messages, followed by the size: "this host has"
+  int ranks = 1;          // that share it
+  size_t checkpoint = 0;  // what the copy of a checkpoint takes of it
 };
 // Returns the memory limit of this process for the CPU, which `local_ranks` ranks share, the memory
 // of the device for a GPU.
-MemoryBudget memory_budget_of(Device& device, int local_ranks);
+MemoryBudget memory_budget_of(Device& device, int local_ranks, const Config& config,
+                              const model::Graph& graph);
 
 // Returns the bytes that the plan of a rank should not exceed: memory.limit_bytes or, if unset, the
-// rank's part of the budget without what libraries and the operating system need. 0 if unknown.
+// rank's part of the budget without what the copy of a checkpoint, libraries and the operating system
+// need. 0 if unknown.
 size_t memory_limit(const Config& config, const MemoryBudget& budget);
 
 // Returns the lowest limit of any rank; 0 if a rank's is unknown. Collective.
 size_t smallest_limit(comm::Communicator& communicator, size_t own);
-
-// Throws a ConfigError that says what to change if the ranks need more than the budget, or a rank
-// more than memory.limit_bytes.
-void require_fits(const Config& config, const RankMemory& memory, const MemoryBudget& budget);
 
 }  // namespace trireme::train

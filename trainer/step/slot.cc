@@ -14,9 +14,10 @@ ops::StepState* states(const Buffer& header) {
 }  // namespace
 
 StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleSize sample,
-                   size_t running_stat_bytes, bool contiguous)
+                   size_t running_stat_bytes, size_t carried_bytes, bool contiguous)
     : index(its_index),
       running_stats_before(device.allocate(running_stat_bytes)),
+      states_before(device.allocate(carried_bytes)),
       loaded(device.create_event()),
       done(device.create_event()),
       timer(device, plan.passes, contiguous),
@@ -33,6 +34,11 @@ StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleS
                             device_aligned(static_cast<size_t>(plan.micro) * sample.input));
   targets_ = device.allocate(passes_planned *
                              device_aligned(static_cast<size_t>(plan.micro) * sample.target));
+}
+
+// Recordings use all other members.
+StepSlot::~StepSlot() {
+  for (Variant& variant : variants_) variant.recording.reset();
 }
 
 void StepSlot::fill_header(const data::Batch& batch, uint64_t seed, float learning_rate,
@@ -58,7 +64,7 @@ void StepSlot::fill_header(const data::Batch& batch, uint64_t seed, float learni
 void StepSlot::load(const data::Batch& batch, Stream& copies) {
   load_header(copies);
   if (staged() && batch.inputs) {
-    copy_passes(inputs_, batch.inputs, sample_.input, copies);
+    copy_passes(inputs_, batch.inputs, variant().input_bytes, copies);
     copy_passes(targets_, batch.targets, sample_.target, copies);
   }
   read_inputs_ = staged() ? inputs_.data() : batch.inputs;
@@ -82,19 +88,23 @@ size_t StepSlot::stride(size_t sample_bytes) const {
   return staged() ? device_aligned(bytes) : bytes;
 }
 
-void StepSlot::make_contexts(const model::Program& program, const model::ModelArrays& arrays,
-                             std::span<std::byte> activations, int64_t in_flight) {
+void StepSlot::add_program(const model::Program& added, size_t input_bytes,
+                           const model::ModelArrays& arrays, std::span<std::byte> activations,
+                           int64_t in_flight, const CarriedStates& carried) {
   const size_t block = activations.size() / static_cast<size_t>(in_flight);
+  Variant& variant = variants_.emplace_back();
+  variant.input_bytes = input_bytes;
   for (int64_t i = 0; i < plan_.passes; ++i) {
-    contexts_.emplace_back(program, arrays,
-                           activations.data() + static_cast<size_t>(i % in_flight) * block);
+    model::Context& context = variant.passes.emplace_back(
+        added, arrays, activations.data() + static_cast<size_t>(i % in_flight) * block);
+    carried.bind(context, states_before, i * plan_.micro);
   }
 }
 
 model::Context& StepSlot::pass(int64_t i) {
   const auto at = static_cast<size_t>(i);
-  model::Context& context = contexts_[at];
-  context.bind_batch(read_inputs_ + at * stride(sample_.input),
+  model::Context& context = variant().passes[at];
+  context.bind_batch(read_inputs_ + at * stride(variant().input_bytes),
                      read_targets_ + at * stride(sample_.target), state(i));
   return context;
 }

@@ -14,6 +14,7 @@
 #include "ops/loss_scale.h"
 #include "ops/step_state.h"
 #include "trainer/step/batch_plan.h"
+#include "trainer/step/carried_states.h"
 #include "trainer/step/step_timer.h"
 
 namespace trireme::train {
@@ -38,11 +39,11 @@ struct StepSlot {
     ops::LossScale scale_before, scale_after;
   };
 
-  // `running_stat_bytes` is the size of all running statistics. For `contiguous`, see StepTimer. The
-  // device must outlive the slot.
+  // `running_stat_bytes` and `carried_bytes` are the sizes of all running statistics and carried
+  // states. For `contiguous`, see StepTimer. The device must outlive the slot.
   StepSlot(int index, Device& device, const BatchPlan& plan, SampleSize sample,
-           size_t running_stat_bytes, bool contiguous);
-  ~StepSlot() { recording.reset(); }  // the recording uses all other members
+           size_t running_stat_bytes, size_t carried_bytes, bool contiguous);
+  ~StepSlot();
 
   // Fills the header and step states of the step in flight (see `step` and `passes`) in host
   // memory.
@@ -52,10 +53,22 @@ struct StepSlot {
   void load(const data::Batch& batch, Stream& copies);
   // Queues the copy of the header alone.
   void load_header(Stream& stream) const;
-  // Creates a context for each pass. They use the blocks of activations in turn, as many as there are
+  // What one of the training programs needs in this slot.
+  struct Variant {
+    std::vector<model::Context> passes;
+    size_t input_bytes = 0;                // of a sample
+    std::unique_ptr<Recording> recording;  // null until the step has been recorded
+    int64_t runs = 0;                      // steps launched
+  };
+  // Adds a training program whose samples have `input_bytes`, at most as many as SampleSize says, and
+  // creates a context for each pass. They use the blocks of activations in turn, as many as there are
   // micro-batches in flight. All arguments must outlive the slot.
-  void make_contexts(const model::Program& program, const model::ModelArrays& arrays,
-                     std::span<std::byte> activations, int64_t in_flight);
+  void add_program(const model::Program& program, size_t input_bytes,
+                   const model::ModelArrays& arrays, std::span<std::byte> activations,
+                   int64_t in_flight, const CarriedStates& carried);
+  // The program of the step in flight.
+  Variant& variant() { return variants_[program]; }
+  const Variant& variant() const { return variants_[program]; }
   // Returns the number of labels of the batch in flight on all ranks (see StepState::labels).
   float labels() const;
   // Returns the context of a pass, bound to its rows of the loaded batch.
@@ -71,12 +84,12 @@ struct StepSlot {
 
   const int index;
   const Buffer running_stats_before;    // copy of the running statistics before the step
+  const Buffer states_before;           // copy of the carried states before the step
   const std::unique_ptr<Event> loaded;  // the header and a staged batch are on the device
   const std::unique_ptr<Event> done;
   StepTimer timer;
-  std::unique_ptr<Recording> recording;  // null until the step has been recorded
-  int64_t runs = 0;                      // steps launched
   // The step in flight:
+  size_t program = 0;  // in the order of add_program()
   int64_t step = 0;
   int64_t passes = 0;
   bool profiled = false;
@@ -93,7 +106,7 @@ struct StepSlot {
   Buffer host_header_, header_;  // Header, followed by a StepState for each pass
   Buffer results_;
   Buffer inputs_, targets_;  // if staged(); the data of each pass is aligned
-  std::vector<model::Context> contexts_;
+  std::vector<Variant> variants_;
   const std::byte* read_inputs_ = nullptr;  // where the passes read the loaded batch
   const std::byte* read_targets_ = nullptr;
 };

@@ -33,7 +33,8 @@ StageLink link_to(std::unique_ptr<comm::Communicator> communicator, Device& devi
 
 }  // namespace
 
-StageLinks::StageLinks(comm::Communicator& communicator, const Grid& grid, Device& device) {
+StageLinks::StageLinks(comm::Communicator& communicator, const Grid& its_grid, Device& device)
+    : grid(its_grid) {
   for (const bool odd : {false, true}) {
     auto activations = link_to(connect(communicator, grid, odd), device);
     auto gradients = link_to(connect(communicator, grid, odd), device);
@@ -52,9 +53,13 @@ void StageLink::drain() const noexcept {
   }
 }
 
-StageBuffers::StageBuffers(StageLink& link, Device& device, Stream& compute, size_t bytes,
-                           int64_t buffers)
-    : link_(link), compute_(compute), message_(bytes) {
+StageBuffers::StageBuffers(StageLink& link, Direction direction, Device& device, Stream& compute,
+                           size_t bytes, int64_t buffers)
+    : link_(link),
+      sends_(direction == Direction::kSend),
+      blocks_(device.kind() == DeviceKind::kCpu),
+      compute_(compute),
+      message_(bytes) {
   if (bytes == 0) return;
   for (int64_t i = 0; i < buffers; ++i) {
     slots_.push_back({device.create_event(), device.create_event()});
@@ -63,65 +68,75 @@ StageBuffers::StageBuffers(StageLink& link, Device& device, Stream& compute, siz
 }
 
 StageBuffers::~StageBuffers() {
-  if (!slots_.empty()) link_.drain();
-}
-
-size_t StageBuffers::index(int64_t micro_batch) const {
-  return static_cast<size_t>(micro_batch) % slots_.size();
+  if (is_used()) link_.drain();
 }
 
 void* StageBuffers::memory(int64_t micro_batch) const {
-  return slots_.empty() ? nullptr : memory_.data() + index(micro_batch) * message_;
+  if (!is_used()) return nullptr;
+  return memory_.data() + static_cast<size_t>(micro_batch % count()) * message_;
+}
+
+void StageBuffers::begin(int64_t micro_batches, Event& begun) {
+  micro_batches_ = micro_batches;
+  transferred_ = 0;
+  permitted_ = sends_ ? 0 : std::min(micro_batches, count());
+  if (is_used()) link_.stream->wait(begun);
 }
 
 void StageBuffers::wait(int64_t micro_batch) {
-  if (slots_.empty()) return;
-  // A CPU blocks here.
+  if (!is_used()) return;
+  const int64_t awaited = sends_ ? micro_batch - count() : micro_batch;
+  if (awaited >= 0) wait_for(*slot(awaited).transferred);
+}
+
+// A CPU blocks here, so the ledger says why. A GPU waits later, when the host has gone on.
+void StageBuffers::wait_for(Event& transferred) {
+  if (!blocks_) return compute_.wait(transferred);
   comm::Ledger& ledger = link_.communicator->ledger();
   ledger.set_awaits_transfer(true);
-  compute_.wait(*slots_[index(micro_batch)].transferred);
+  compute_.wait(transferred);
   ledger.set_awaits_transfer(false);
 }
 
-void StageBuffers::pass_on(int64_t micro_batch) {
-  compute_.record(*slots_[index(micro_batch)].computed);
+void StageBuffers::release(int64_t micro_batch) {
+  const int64_t next = sends_ ? micro_batch : micro_batch + count();
+  if (!is_used() || next >= micro_batches_) return;
+  compute_.record(*slot(next).computed);
+  permitted_ = next + 1;
 }
 
-void StageInbox::begin(int64_t micro_batches) {
-  micro_batches_ = micro_batches;
-  for (int64_t m = 0; m < std::min(micro_batches, count()); ++m) receive(m);
+void StageBuffers::transfer() {
+  const int64_t micro_batch = transferred_++;
+  const Slot& used = slot(micro_batch);
+  if (sends_ || micro_batch >= count()) link_.stream->wait(*used.computed);
+  const auto bytes = static_cast<int64_t>(message_);
+  void* const data = memory(micro_batch);
+  if (sends_) {
+    link_.communicator->send(data, bytes, DType::kU8, link_.peer, *link_.stream);
+  } else {
+    link_.communicator->recv(data, bytes, DType::kU8, link_.peer, *link_.stream);
+  }
+  link_.stream->record(*used.transferred);
 }
 
-void StageInbox::receive(int64_t micro_batch) {
-  queue(micro_batch, [&](void* memory, int64_t bytes) {
-    link_.communicator->recv(memory, bytes, DType::kU8, link_.peer, *link_.stream);
-  });
-}
-
-void StageInbox::release(int64_t micro_batch) {
-  if (count() == 0) return;
-  pass_on(micro_batch);
-  const int64_t next = micro_batch + count();
-  if (next < micro_batches_) receive(next);
-}
-
-void StageOutbox::send(int64_t micro_batch) {
-  if (count() == 0) return;
-  pass_on(micro_batch);
-  queue(micro_batch, [&](const void* memory, int64_t bytes) {
-    link_.communicator->send(memory, bytes, DType::kU8, link_.peer, *link_.stream);
-  });
+void StageBuffers::end() {
+  if (transferred_ > 0) wait_for(*slot(transferred_ - 1).transferred);
 }
 
 StageExchange::StageExchange(StageLinks& links, Device& device, Stream& compute,
                              const model::Program& program, int64_t in_flight, bool has_backward)
-    : has_backward_(has_backward),
-      input_(links.from_previous, device, compute, program.port_bytes(Port::kStageInput),
-             input_buffers(in_flight)),
-      output_(links.to_next, device, compute, program.port_bytes(Port::kStageOutput), in_flight),
-      output_gradient_(links.from_next, device, compute,
+    : grid_(links.grid),
+      compute_(compute),
+      has_backward_(has_backward),
+      ordered_(device.kind() == DeviceKind::kCuda),
+      begun_(device.create_event()),
+      input_(links.from_previous, StageBuffers::Direction::kReceive, device, compute,
+             program.port_bytes(Port::kStageInput), input_buffers(in_flight)),
+      output_(links.to_next, StageBuffers::Direction::kSend, device, compute,
+              program.port_bytes(Port::kStageOutput), in_flight),
+      output_gradient_(links.from_next, StageBuffers::Direction::kReceive, device, compute,
                        program.port_bytes(Port::kStageOutputGradient), kGradientBuffers),
-      input_gradient_(links.to_previous, device, compute,
+      input_gradient_(links.to_previous, StageBuffers::Direction::kSend, device, compute,
                       program.port_bytes(Port::kStageInputGradient), kGradientBuffers) {}
 
 size_t StageExchange::bytes_of(const model::Program& program, int64_t in_flight) {
@@ -150,9 +165,44 @@ void StageExchange::bind(model::Context& context, int64_t micro_batch) const {
   context.bind(Port::kStageInputGradient, input_gradient_.memory(micro_batch));
 }
 
+StageBuffers& StageExchange::buffers(StageTransfer::Kind kind) {
+  switch (kind) {
+    case StageTransfer::kReceiveInput:
+      return input_;
+    case StageTransfer::kSendOutput:
+      return output_;
+    case StageTransfer::kReceiveGradient:
+      return output_gradient_;
+    case StageTransfer::kSendGradient:
+      break;
+  }
+  return input_gradient_;
+}
+
+void StageExchange::transfer() {
+  if (ordered_) return transfer_in_order();
+  for (StageBuffers* each : {&input_, &output_, &output_gradient_, &input_gradient_}) {
+    while (each->can_transfer()) each->transfer();
+  }
+}
+
+void StageExchange::transfer_in_order() {
+  for (; next_ < order_.size(); ++next_) {
+    StageBuffers& next = buffers(order_[next_].kind);
+    if (!next.is_used()) continue;
+    if (!next.can_transfer()) return;
+    next.transfer();
+  }
+}
+
 void StageExchange::begin(int64_t micro_batches) {
-  input_.begin(micro_batches);
-  if (has_backward_) output_gradient_.begin(micro_batches);
+  if (ordered_) order_ = transfer_order(grid_.stage, grid_.stages, micro_batches);
+  next_ = 0;
+  compute_.record(*begun_);
+  for (StageBuffers* each : {&input_, &output_, &output_gradient_, &input_gradient_}) {
+    each->begin(micro_batches, *begun_);
+  }
+  transfer();
 }
 
 void StageExchange::before_forward(int64_t micro_batch) {
@@ -161,8 +211,9 @@ void StageExchange::before_forward(int64_t micro_batch) {
 }
 
 void StageExchange::after_forward(int64_t micro_batch) {
-  output_.send(micro_batch);
+  output_.release(micro_batch);
   if (!has_backward_) input_.release(micro_batch);
+  transfer();
 }
 
 void StageExchange::before_backward(int64_t micro_batch) {
@@ -171,9 +222,14 @@ void StageExchange::before_backward(int64_t micro_batch) {
 }
 
 void StageExchange::after_backward(int64_t micro_batch) {
-  input_gradient_.send(micro_batch);
+  input_gradient_.release(micro_batch);
   output_gradient_.release(micro_batch);
   input_.release(micro_batch);
+  transfer();
+}
+
+void StageExchange::end() {
+  for (StageBuffers* each : {&input_, &output_, &output_gradient_, &input_gradient_}) each->end();
 }
 
 }  // namespace trireme::train

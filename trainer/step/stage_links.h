@@ -13,6 +13,7 @@
 #include "model/context.h"
 #include "model/program.h"
 #include "trainer/config/grid.h"
+#include "trainer/step/pipeline_schedule.h"
 
 namespace trireme::train {
 
@@ -31,8 +32,9 @@ struct StageLink {
 struct StageLinks {
   // `communicator` connects all ranks over the device's memory. All ranks must call it together, and
   // destroy the links together, before the communicator.
-  StageLinks(comm::Communicator& communicator, const Grid& grid, Device& device);
+  StageLinks(comm::Communicator& communicator, const Grid& its_grid, Device& device);
 
+  const Grid grid;
   StageLink from_previous, to_next;  // activations
   StageLink from_next, to_previous;  // gradients
 };
@@ -44,69 +46,66 @@ struct PipelineStage {
   StageLinks* links = nullptr;  // null if there is one stage
 };
 
-// The contents of one port for several micro-batches, which use the buffers in turn. Without bytes to
-// transfer, does nothing.
+// The contents of one port for several micro-batches, which use the buffers in turn, and their
+// transfers. Without bytes to transfer, does nothing.
 class StageBuffers {
  public:
+  enum class Direction { kReceive, kSend };
   // All arguments must outlive the buffers.
-  StageBuffers(StageLink& link, Device& device, Stream& compute, size_t bytes, int64_t buffers);
+  StageBuffers(StageLink& link, Direction direction, Device& device, Stream& compute, size_t bytes,
+               int64_t buffers);
   ~StageBuffers();
 
-  // Makes the compute stream wait until the last transfer of the micro-batch's buffer is done.
+  // Begins a step. Its transfers start after `begun`, an event of the compute stream.
+  void begin(int64_t micro_batches, Event& begun);
+  // Makes the compute stream wait until the micro-batch has been received, or until its buffer can be
+  // written to.
   void wait(int64_t micro_batch);
+  // Declares that the work queued on the compute stream so far is the last that reads what has been
+  // received (or writes what is sent) of the micro-batch.
+  void release(int64_t micro_batch);
+  // Returns whether transfer() is permitted: the work before the next transfer has been queued.
+  bool can_transfer() const { return transferred_ < permitted_; }
+  // Queues the transfer of the next micro-batch.
+  void transfer();
+  // Makes the compute stream wait for all transfers of the step.
+  void end();
+
+  bool is_used() const { return !slots_.empty(); }
   void* memory(int64_t micro_batch) const;
   size_t bytes() const { return memory_.bytes(); }
-
- protected:
-  int64_t count() const { return std::ssize(slots_); }
-  // Declares that the work queued on the compute stream so far is the last that uses the buffer
-  // before its next transfer.
-  void pass_on(int64_t micro_batch);
-  // Queues a transfer of the buffer after that work: transfer(memory, bytes).
-  template <class F>
-  void queue(int64_t micro_batch, F&& transfer) {
-    link_.stream->wait(*slots_[index(micro_batch)].computed);
-    transfer(memory(micro_batch), static_cast<int64_t>(message_));
-    link_.stream->record(*slots_[index(micro_batch)].transferred);
-  }
-  StageLink& link_;
 
  private:
   struct Slot {
     std::unique_ptr<Event> computed, transferred;
   };
-  size_t index(int64_t micro_batch) const;
+  int64_t count() const { return std::ssize(slots_); }
+  const Slot& slot(int64_t micro_batch) const {
+    return slots_[static_cast<size_t>(micro_batch % count())];
+  }
 
+  // Makes the compute stream wait for a transfer.
+  void wait_for(Event& transferred);
+
+  StageLink& link_;
+  const bool sends_;
+  const bool blocks_;  // whether the host waits for transfers
   Stream& compute_;
   const size_t message_;
   std::vector<Slot> slots_;
   Buffer memory_;
-};
-
-// Receives a port, micro-batch after micro-batch.
-class StageInbox : public StageBuffers {
- public:
-  using StageBuffers::StageBuffers;
-  // Starts to receive the first of `micro_batches`.
-  void begin(int64_t micro_batches);
-  // Declares that the buffer of the micro-batch is not read any more, and starts to receive the next
-  // one into it.
-  void release(int64_t micro_batch);
-
- private:
-  void receive(int64_t micro_batch);
+  // Of the step:
   int64_t micro_batches_ = 0;
-};
-
-// Sends a port, micro-batch after micro-batch.
-class StageOutbox : public StageBuffers {
- public:
-  using StageBuffers::StageBuffers;
-  // Sends the buffer, after the work queued on the compute stream so far.
-  void send(int64_t micro_batch);
+  int64_t permitted_ = 0;    // transfers
+  int64_t transferred_ = 0;  // transfers queued
 };
 
 // Runs the passes of a stage's program and the transfers around them.
+//
+// On CPUs, a transfer is queued when its buffer is ready. NCCL runs the operations of all streams in
+// the order of the calls, and each may block until the other stage runs it, too. Therefore transfers
+// on GPUs are queued in transfer_order(). They could be grouped (ncclGroupStart) where two stages
+// exchange values at the same time, but each would then start when both are ready.
 class StageExchange {
  public:
   // `in_flight` is the maximum number of micro-batches between the beginning of their forward pass
@@ -117,13 +116,15 @@ class StageExchange {
 
   // Binds the ports to the memory of a micro-batch.
   void bind(model::Context& context, int64_t micro_batch) const;
-  // Queue one step, in the order of a schedule: begin(), and for each pass of each micro-batch the
-  // first function before it and the second after it.
+  // Queue one step, in the order of a schedule: begin(), for each pass of each micro-batch the first
+  // function before it and the second after it, and end(), after which the compute stream has waited
+  // for all transfers. A step can be recorded.
   void begin(int64_t micro_batches);
   void before_forward(int64_t micro_batch);
   void after_forward(int64_t micro_batch);
   void before_backward(int64_t micro_batch);
   void after_backward(int64_t micro_batch);
+  void end();
 
   size_t bytes() const;
   // Return the bytes of the buffers of such a program, and of those at a cut where a stage begins
@@ -132,11 +133,21 @@ class StageExchange {
   static size_t bytes_at(const model::Cut& cut, bool begins, int64_t in_flight);
 
  private:
+  // Returns the buffers of a kind of transfer.
+  StageBuffers& buffers(StageTransfer::Kind kind);
+  // Queues the transfers that can be queued now.
+  void transfer();
+  void transfer_in_order();
+
+  const Grid grid_;
+  Stream& compute_;
   const bool has_backward_;
-  StageInbox input_;
-  StageOutbox output_;
-  StageInbox output_gradient_;
-  StageOutbox input_gradient_;
+  const bool ordered_;  // whether transfers are queued in transfer_order()
+  std::unique_ptr<Event> begun_;
+  StageBuffers input_, output_, output_gradient_, input_gradient_;
+  // Of the step, if ordered_:
+  std::vector<StageTransfer> order_;
+  size_t next_ = 0;
 };
 
 }  // namespace trireme::train

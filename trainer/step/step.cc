@@ -1,19 +1,22 @@
 #include "trainer/step/step.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <utility>
 #include <vector>
 
 #include "comm/control.h"
-#include "comm/device_communicator.h"
 #include "core/alignment.h"
 #include "core/fault_point.h"
 #include "core/profile_range.h"
 #include "core/random.h"
-#include "trainer/config/device.h"
 #include "trainer/step/arrays.h"
+#include "trainer/step/carried_states.h"
 #include "trainer/step/gradient_sync.h"
+#include "trainer/step/memory_check.h"
 #include "trainer/step/pipeline.h"
 #include "trainer/step/pipeline_schedule.h"
 #include "trainer/step/rank_consistency.h"
@@ -26,27 +29,27 @@ namespace trireme::train {
 
 struct Step::State {
   State(const Config& its_config, const model::Graph& graph, ops::Backend& its_backend,
-        comm::Communicator& world)
+        comm::Communicator& world, int loader_batches, std::span<const model::Graph> its_shorter)
       : config(its_config),
         backend(its_backend),
         device(its_backend.device()),
         seed(config.run.seed()),
         eager(config.run.train().eager()) {
-    communicator = comm::create_device_communicator(world, device, transport_of(config));
+    communicator = connect_devices(config, world, device);
     stage.grid = grid_of(config.run, world.rank(), world.size());
     if (grid().has_pipeline()) {
-      pipeline = std::make_unique<Pipeline>(config, world, *communicator, grid(), device);
+      pipeline = std::make_unique<Pipeline>(world, *communicator, grid(), device);
       stage.links = &pipeline->links;
     }
     bucket_communicator = replicas().split(0, replicas().rank());
     shard = shard_of(config.run, world.rank(), world.size());
-    compile(graph, world);
+    compile(graph, its_shorter, world, loader_batches);
     require_same_layout(world);
     in_flight = micro_batches_in_flight(grid().stage, grid().stages, plan.passes);
     if (pipeline) pipeline->connect(parameters, device, *stream, *program, in_flight);
     comm::together(world, [&] {
       const size_t activation_bytes =
-          static_cast<size_t>(in_flight) * device_aligned(program->activation_bytes());
+          static_cast<size_t>(in_flight) * device_aligned(max_activation_bytes());
       arrays = std::make_unique<StepArrays>(parameters, backend, activation_bytes,
                                             uses_ema(config.run.optimizer()),
                                             shard.is_whole() ? nullptr : bucket_communicator.get());
@@ -63,7 +66,12 @@ struct Step::State {
     add_state_arrays(world);
     for (const auto& slot : slots) {
       const Buffer& activations = arrays->activations();
-      slot->make_contexts(*program, model, {activations.data(), activations.bytes()}, in_flight);
+      const std::span memory(activations.data(), activations.bytes());
+      slot->add_program(*program, graph.input.input.bytes(), model, memory, in_flight, *carried);
+      for (const ShorterProgram& other : shorter) {
+        slot->add_program(*other.program, static_cast<size_t>(other.length) * sizeof(int32_t),
+                          model, memory, in_flight, *carried);
+      }
     }
     const comm::Group& group = communicator->placement().group;
     gpu_steps = std::make_unique<comm::LedgerGroup>(
@@ -93,33 +101,67 @@ struct Step::State {
     if (void* averages = arrays->averages().data()) {
       state->add_optimizer_array(parameters, kAveragePrefix, averages);
     }
-    if (pipeline || !shard.is_whole()) {
-      state->distribute(parameters, world, *communicator, *stream);
+    const bool has_rows = has_carried() && world.size() > 1;
+    carried->add_to(*state, plan.global,
+                    data::share_of(plan.global, grid().replica, grid().replicas), has_rows);
+    if (pipeline || !shard.is_whole() || has_rows) {
+      const Buffer& work = arrays->activations();
+      state->distribute(parameters, world, *communicator, *stream, {work.data(), work.bytes()});
     }
   }
 
   const Grid& grid() const { return stage.grid; }
+  bool has_carried() const { return carried->current().bytes() > 0; }
 
   // Returns the ranks that compute the same layers for other samples.
   comm::Communicator& replicas() const { return pipeline ? *pipeline->replicas : *communicator; }
 
-  void compile(const model::Graph& graph, comm::Communicator& world) {
+  // A program for samples of fewer tokens.
+  struct ShorterProgram {
+    int64_t length;
+    std::unique_ptr<const model::Program> program;
+  };
+
+  size_t max_activation_bytes() const {
+    size_t bytes = program->activation_bytes();
+    for (const ShorterProgram& other : shorter) {
+      bytes = std::max(bytes, other.program->activation_bytes());
+    }
+    return bytes;
+  }
+
+  // Returns which of the programs computes samples of this length, see StepSlot::program.
+  size_t program_for(int64_t length) const {
+    if (length == 0) return 0;
+    const auto found = std::ranges::find(shorter, length, &ShorterProgram::length);
+    if (found == shorter.end()) {
+      throw Error(fmt::format("there is no program for samples of {} tokens", length));
+    }
+    return static_cast<size_t>(found - shorter.begin()) + 1;
+  }
+
+  void compile(const model::Graph& graph, std::span<const model::Graph> shorter_graphs,
+               comm::Communicator& world, int loader_batches) {
     const int steps = steps_in_flight(device.kind());
-    const MemoryBudget budget = memory_budget_of(device, world.placement().local_ranks);
-    const size_t limit = memory_limit(config, budget);
-    const TrainingTarget target{config,
-                                graph,
-                                backend,
-                                communicator->size(),
-                                limit,
-                                steps,
-                                communicator->size() > 1 ? communicator.get() : nullptr,
-                                world.rank(),
-                                smallest_limit(world, limit)};
+    MemoryBudget budget;
+    comm::together(world, [&] {
+      budget = memory_budget_of(device, world.placement().local_ranks, config, graph);
+    });
+    limit = train::memory_limit(config, budget);
+    const TrainingTarget target{
+        .config = config,
+        .graph = graph,
+        .backend = backend,
+        .ranks = communicator->size(),
+        .limit = limit,
+        .batches = device.kind() == DeviceKind::kCpu ? std::max(1, loader_batches) : steps,
+        .collective = communicator->size() > 1 ? communicator.get() : nullptr,
+        .rank = world.rank(),
+        .cut_limit = smallest_limit(world, limit)};
     int64_t passes = 0;
     comm::together(world, [&] {
       require_fits(
-          config,
+          target,
           min_memory(config, graph, plan_batch(config, world.size()), device.kind(), world.size()),
           budget);
       passes = choose_passes(target);
@@ -127,10 +169,15 @@ struct Step::State {
     passes = comm::max(world, passes);
     comm::together(world, [&] {
       TrainingProgram compiled = compile_training(target, passes, parameters);
-      require_fits(config, compiled.memory, budget);
+      require_fits(target, compiled.memory, budget);
       plan = compiled.batch;
       stage.stage = std::move(compiled.stage);
       program = std::move(compiled.program);
+      for (const model::Graph& other : shorter_graphs) {
+        shorter.push_back(
+            {other.input.input.shape[0],
+             compile_shorter(target, other, plan, program->activation_bytes(), parameters)});
+      }
       create_slots(graph, steps);
     });
   }
@@ -145,9 +192,11 @@ struct Step::State {
     const SampleSize sample{graph.input.input.bytes(), graph.input.target.bytes(),
                             graph.input.labels_per_sample()};
     input_bytes = static_cast<size_t>(plan.capacity) * sample.input;
+    carried = std::make_unique<CarriedStates>(*program, device, plan.capacity);
     for (int i = 0; i < steps; ++i) {
       slots.push_back(std::make_unique<StepSlot>(i, device, plan, sample,
-                                                 parameters.running_stat_bytes(), !pipeline));
+                                                 parameters.running_stat_bytes(),
+                                                 carried->current().bytes(), !pipeline));
     }
   }
 
@@ -155,11 +204,13 @@ struct Step::State {
                                 bool stop_requested) {
     const ProfileRange range("step");
     StepSlot& slot = slot_of(launched);
+    slot.program = program_for(batch.length);
     slot.step = step;
     slot.passes = plan.passes_of(batch.global_rows, grid().replicas);
     slot.fill_header(batch, seed, learning_rate, stop_requested);
     fault_point("inputs", step, {batch.inputs, input_bytes});
     load(slot, batch);
+    carried->begin(batch, *stream);
     launch(slot);
     fault_point(
         "parameters", step,
@@ -185,23 +236,25 @@ struct Step::State {
     stream->wait(*slot.loaded);
   }
 
-  // Queues the step. A slot's first step is queued eagerly, so that libraries load and choose their
-  // kernels; the second is recorded and replayed from then on. All ranks make the same choice.
+  // Queues the step. A slot's first step with a program is queued eagerly, so that libraries load and
+  // choose their kernels; the second is recorded and replayed from then on. All ranks make the same
+  // choice.
   void launch(StepSlot& slot) {
     slot.profiled = probe != nullptr;
+    StepSlot::Variant& variant = slot.variant();
     const bool use_recording =
-        slot.staged() && !eager && !slot.profiled && slot.passes == plan.passes && slot.runs > 0;
-    if (use_recording && !slot.recording) {
-      slot.recording = device.record(*stream, [&] { encode(slot); });
+        slot.staged() && !eager && !slot.profiled && slot.passes == plan.passes && variant.runs > 0;
+    if (use_recording && !variant.recording) {
+      variant.recording = device.record(*stream, [&] { encode(slot); });
     }
-    if (use_recording && slot.recording) {
-      slot.recording->replay(*stream);
+    if (use_recording && variant.recording) {
+      variant.recording->replay(*stream);
     } else {
       if (slot.profiled) probe->step_begins(slot.index, *stream);
       encode(slot);
     }
     stream->record(*slot.done);
-    ++slot.runs;
+    ++variant.runs;
   }
 
   // Queues or records the step: the calls are the same.
@@ -209,6 +262,7 @@ struct Step::State {
     sync->begin(slot.index);
     clear_gradients(slot);
     copy_array(device, slot.running_stats_before, arrays->running_stats(), *stream);
+    copy_array(device, slot.states_before, carried->current(), *stream);
     if (!shard.is_whole()) sync->gather(read_arrays);
     if (pipeline) pipeline->exchange->begin(slot.passes);
     slot.timer.record(StepTimer::kPassesBegin, *stream);
@@ -222,7 +276,10 @@ struct Step::State {
     if (pipeline) pipeline->sum_shared_gradients(model.gradients, *stream);
     sync->finish();
     slot.timer.record(StepTimer::kSumsEnd, *stream);
-    if (pipeline) pipeline->sum_metrics(model.gradients, *stream);
+    if (pipeline) {
+      pipeline->exchange->end();
+      pipeline->sum_metrics(model.gradients, *stream);
+    }
     slot.timer.record(StepTimer::kStageSumsEnd, *stream);
     encode_update(slot);
     slot.timer.record(StepTimer::kUpdateEnds, *stream);
@@ -308,6 +365,7 @@ struct Step::State {
     result.not_finite = skipped && (results.scale_before.scale <= 1 ||
                                     !std::isfinite(results.metrics[ops::kMetricLoss]));
     if (skipped) restore_running_stats(slot);
+    if (result.not_finite) restore_carried(slot);
     if (slot.profiled) result.timeline = timeline_of(slot);
     return result;
   }
@@ -316,7 +374,8 @@ struct Step::State {
     if (!slot.staged()) return slot.done->synchronize();
     comm::Ledger& ledger = communicator->ledger();
     ledger.enter(comm::Phase::kForward, slot.step);
-    ledger.set_detail("forward, backward, sums and update are queued on the GPU");
+    ledger.set_detail(pipeline ? "passes, transfers, sums and update are queued on the GPU"
+                               : "forward, backward, sums and update are queued on the GPU");
     gpu_steps->begin({"step on the GPU"});
     slot.done->synchronize();
     gpu_steps->end();
@@ -332,11 +391,22 @@ struct Step::State {
     copy_array(device, arrays->running_stats(), skipped.running_stats_before, *stream);
   }
 
+  // Restores the carried states before a step in which numbers were not finite, and those with which
+  // the other slots' steps began.
+  void restore_carried(const StepSlot& failed) const {
+    for (const auto& slot : slots) {
+      if (slot.get() == &failed) continue;
+      copy_array(device, slot->states_before, failed.states_before, *stream);
+    }
+    copy_array(device, carried->current(), failed.states_before, *stream);
+  }
+
   std::shared_ptr<const StepTimeline> timeline_of(const StepSlot& slot) const {
     auto timeline = std::make_shared<StepTimeline>(probe->timeline(slot.index));
     Event& first = probe->start_event(slot.index);
     slot.timer.add_to(*timeline, first, slot.passes);
     timeline->sums = sync->sums(first, slot.index);
+    timeline->gathers = sync->gathers(first, slot.index);
     return timeline;
   }
 
@@ -385,7 +455,9 @@ struct Step::State {
         if (pipeline) pipeline->exchange->after_backward(pass);
       }
     }
+    if (pipeline) pipeline->exchange->end();
     copy_array(device, arrays->running_stats(), slot.running_stats_before, *stream);
+    copy_array(device, carried->current(), slot.states_before, *stream);
     stream->synchronize();
     return found;
   }
@@ -410,15 +482,18 @@ struct Step::State {
   PipelineStage stage;
   Shard shard;
   BatchPlan plan;
+  size_t limit = 0;        // see Step::memory_limit
   int64_t in_flight = 1;   // micro-batches
   size_t input_bytes = 0;  // of a batch
   model::Parameters parameters;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Stream> copies;
   std::unique_ptr<const model::Program> program;
+  std::vector<ShorterProgram> shorter;
   std::unique_ptr<Pipeline> pipeline;  // null if there is one stage
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<StepArrays> arrays;
+  std::unique_ptr<CarriedStates> carried;
   std::unique_ptr<GradientSync> sync;
   model::ModelArrays model;
   std::unique_ptr<StateArrays> state;
@@ -436,13 +511,14 @@ struct Step::State {
 };
 
 Step::Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
-           comm::Communicator& world)
-    : state_(std::make_unique<State>(config, graph, backend, world)) {}
+           comm::Communicator& world, int loader_batches, std::span<const model::Graph> shorter)
+    : state_(std::make_unique<State>(config, graph, backend, world, loader_batches, shorter)) {}
 Step::~Step() = default;
 
 void Step::initialize() {
   State& s = *state_;
   s.optimizer->reset_state(*s.stream);
+  s.carried->reset(*s.stream);
   s.arrays->initialize(s.seed, *s.stream);
 }
 
@@ -480,16 +556,19 @@ void Step::average_running_stats() {
 
 const BatchPlan& Step::plan() const { return state_->plan; }
 
+size_t Step::memory_limit() const { return state_->limit; }
+
 StepMemory Step::memory_bytes() const {
   const State& s = *state_;
   StepMemory memory;
   memory.parameters = s.arrays->parameter_bytes();
   memory.gradients = s.sync->gradients().bytes() + s.program->bucket_bytes();
   memory.optimizer = s.optimizer->state_bytes();
-  memory.activations = s.arrays->activations().bytes();
+  memory.activations = s.arrays->activations().bytes() + s.carried->current().bytes();
   if (s.pipeline) memory.activations += s.pipeline->exchange->bytes();
   for (const auto& slot : s.slots) {
     memory.parameters += slot->running_stats_before.bytes();
+    memory.activations += slot->states_before.bytes();
     memory.batches += slot->batch_bytes();
   }
   return memory;
@@ -506,6 +585,7 @@ std::span<std::byte> Step::activations() const {
 Optimizer& Step::optimizer() { return *state_->optimizer; }
 const model::Program& Step::program() const { return *state_->program; }
 std::span<const comm::Bucket> Step::buckets() const { return state_->sync->buckets(); }
+std::span<const comm::Bucketer::Array> Step::gathered() const { return state_->read_arrays; }
 Stream& Step::stream() { return *state_->stream; }
 const PipelineStage& Step::stage() const { return state_->stage; }
 comm::Communicator& Step::communicator() { return *state_->communicator; }

@@ -27,10 +27,13 @@ class StepProbe;
 class Step {
  public:
   // Plans the batch, compiles the network and allocates all memory. `world` works on host memory.
-  // All arguments must outlive the step. Parameters are undefined until initialize() or a
-  // checkpoint sets them. Throws AgreedError if the network does not fit into memory. Collective.
+  // `loader_batches` is the number of batches that the loader buffers, which the plan of a CPU
+  // includes. `shorter` are the same network for samples of fewer tokens, see data::Batch::length.
+  // All arguments must outlive the step. Parameters are undefined until initialize() or a checkpoint
+  // sets them. Throws AgreedError if the network does not fit into memory. Collective.
   Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
-       comm::Communicator& world);
+       comm::Communicator& world, int loader_batches = 1,
+       std::span<const model::Graph> shorter = {});
   ~Step();
 
   // Sets the initial parameters and running statistics, a pure function of the seed, and clears the
@@ -78,6 +81,8 @@ class Step {
 
   const BatchPlan& plan() const;
   StepMemory memory_bytes() const;
+  // Returns the bytes that the plan of this rank should not exceed; 0 if unknown.
+  size_t memory_limit() const;
   const model::Parameters& parameters() const;
   // Returns the tensors that are saved and compared. Call finish() first.
   const StateArrays& state() const;
@@ -90,6 +95,8 @@ class Step {
   Optimizer& optimizer();
   const model::Program& program() const;
   std::span<const comm::Bucket> buckets() const;
+  // With ZeRO, returns the arrays of the parameters that are all-gathered, by bucket; otherwise nothing.
+  std::span<const comm::Bucketer::Array> gathered() const;
   Stream& stream();
   // Returns the pipeline stage that program() computes. No step may be in flight when others use its
   // links.

@@ -26,7 +26,7 @@ std::vector<LayerRange> layer_ranges(const model::Program& program) {
     LayerRange& range = ranges.back();
     if (!range.operations.empty()) range.operations += ", ";
     range.operations += instruction.operation;
-    if (instruction.repeats) range.operations += " (repeated)";
+    if (instruction.repeats()) range.operations += " (repeated)";
     range.flops += instruction.flops;
     range.bytes += instruction.bytes;
     range.last = i;

@@ -20,7 +20,7 @@ struct StepTimings {
   double exposed = 0;        // waiting for gradient sums after the backward pass
   double update = 0;         // including clipping
   double idle = 0;           // waiting for other pipeline stages
-  double communication = 0;  // time of all gradient sums, overlapped or exposed
+  double communication = 0;  // time of gradient sums and gathers, overlapped or exposed
   double total() const { return forward + backward + exposed + update + idle; }
 };
 

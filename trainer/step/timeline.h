@@ -19,6 +19,8 @@ struct StepTimeline {
   std::vector<TimeSpan> idle;    // waiting for other pipeline stages, in order
   std::vector<TimeSpan> layers;  // for each pass, those of StepProbe::ranges() in order
   std::vector<TimeSpan> sums;    // gradient sum of each bucket
+  // With ZeRO, the all-gather of the parameters of each bucket.
+  std::vector<TimeSpan> gathers = {};
 };
 
 }  // namespace trireme::train

@@ -27,6 +27,7 @@ model::CompileOptions training_options(const TrainingTarget& target, const Batch
   options.accumulate = accumulates(config, batch, shard);
   options.transient_gradients = shard.has_gradients;
   options.dtype = compute_dtype(config);
+  options.carry_states = true;
   options.bucket_ends = [sizes](std::span<const int64_t> ends) {
     std::vector<int64_t> chosen;
     for (const comm::Bucket& bucket : comm::cut_buckets(ends, DType::kF32, sizes)) {
@@ -119,15 +120,29 @@ TrainingProgram compile_training(const TrainingTarget& target, int64_t passes,
   return compile(target, batch, std::max<size_t>(limit, 1), parameters);
 }
 
+std::unique_ptr<const model::Program> compile_shorter(const TrainingTarget& target,
+                                                      const model::Graph& shorter,
+                                                      const BatchPlan& batch,
+                                                      size_t activation_bytes,
+                                                      model::Parameters& parameters) {
+  model::CompileOptions options = training_options(target, batch);
+  options.activation_limit = activation_bytes;
+  return model::Program::compile(shorter, target.backend, options, parameters);
+}
+
+int64_t repeated_operations(const model::Program& program) {
+  const auto instructions = program.instructions();
+  return std::ranges::count_if(instructions, &model::InstructionReport::repeats);
+}
+
 std::string recomputation_text(const model::Program& program) {
-  int64_t forward = 0, repeated = 0;
+  int64_t forward = 0;
   double repeated_flops = 0;
   for (const model::InstructionReport& instruction : program.instructions()) {
     forward += instruction.forward;
-    if (!instruction.repeats) continue;
-    ++repeated;
-    repeated_flops += instruction.flops;
+    if (instruction.repeats()) repeated_flops += instruction.flops;
   }
+  const int64_t repeated = repeated_operations(program);
   if (repeated == 0) return "";
   const double once = program.forward_flops() + program.backward_flops() - repeated_flops;
   return fmt::format(

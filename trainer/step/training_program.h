@@ -55,6 +55,17 @@ bool accumulates(const Config& config, const BatchPlan& batch, Shard shard);
 TrainingProgram compile_training(const TrainingTarget& target, int64_t passes,
                                  model::Parameters& parameters);
 
+// Compiles the program of a network for shorter samples, which shares the parameters, the batch and
+// the memory of the training program: if it needs more activations than that, it recomputes.
+std::unique_ptr<const model::Program> compile_shorter(const TrainingTarget& target,
+                                                      const model::Graph& shorter,
+                                                      const BatchPlan& batch,
+                                                      size_t activation_bytes,
+                                                      model::Parameters& parameters);
+
+// Returns the number of operations of the forward pass that run again in the backward pass.
+int64_t repeated_operations(const model::Program& program);
+
 // Returns a description of what the program recomputes, "" if nothing: "26 of 64 operations of the
 // forward pass run again in the backward pass (6.1% more floating-point operations)".
 std::string recomputation_text(const model::Program& program);

@@ -12,12 +12,13 @@ Plan plan(const DenseForward& op, Specs specs) {
         for (int64_t i = 0; i < x[1]; ++i) {
           sum += in(args, O::kX)[n * x[1] + i] * in(args, O::kWeight)[o * x[1] + i];
         }
+        if (out(args, O::kZ)) out(args, O::kZ)[n * y[1] + o] = sum;
         out(args, O::kY)[n * y[1] + o] = activate(op.activation, sum);
       }
   });
 }
 
-Plan plan(const DenseBackwardData&, Specs specs) {
+Plan plan(const DenseBackwardData& op, Specs specs) {
   using O = DenseBackwardData;
   const Shape x = specs[O::kDx].shape, y = specs[O::kDy].shape;
   return host_op(std::move(specs), [=](Args args, void*) {
@@ -27,7 +28,8 @@ Plan plan(const DenseBackwardData&, Specs specs) {
         for (int64_t o = 0; o < y[1]; ++o) {
           sum += in(args, O::kDy)[n * y[1] + o] * in(args, O::kWeight)[o * x[1] + i];
         }
-        out(args, O::kDx)[n * x[1] + i] = sum;
+        const double saved = in(args, O::kSaved) ? in(args, O::kSaved)[n * x[1] + i] : 0;
+        out(args, O::kDx)[n * x[1] + i] = sum * derivative(op.activation, saved, saved);
       }
   });
 }

@@ -121,6 +121,13 @@ Values state_of(const Layer& layer, const double* initial, int64_t sample) {
   return {initial, initial + layer.state()};
 }
 
+// Returns whether the state after this row is 0.
+template <class Op>
+bool ends_document(const Op& op, Args args, int64_t row) {
+  const auto* const tokens = pointer<const int32_t>(args, Op::kTokens);
+  return tokens && tokens[row] == op.document_end;
+}
+
 }  // namespace
 
 Plan plan(const RecurrentForward& op, Specs specs) {
@@ -141,6 +148,7 @@ Plan plan(const RecurrentForward& op, Specs specs) {
         layer.step(in(args, O::kX) + row * x[2], state.data(),
                    all_saved ? all_saved + row * layer.saved() : nullptr);
         std::copy_n(state.begin(), y[2], out(args, O::kY) + row * y[2]);
+        if (ends_document(op, args, row)) std::ranges::fill(state, 0.0);
       }
       if (double* const last = out(args, O::kFinal)) {
         std::copy(state.begin(), state.end(), last + sample * layer.state());
@@ -172,7 +180,10 @@ Plan plan(const RecurrentBackward& op, Specs specs) {
         const int64_t row = row_of(step);
         const double* const saved = in(args, O::kWorkspace);
         Values before = state_of(layer, in(args, O::kInitial), sample);
-        if (step > 0) {
+        if (ends_document(op, args, row)) std::ranges::fill(dstate, 0.0);
+        if (step > 0 && ends_document(op, args, row_of(step - 1))) {
+          std::ranges::fill(before, 0.0);
+        } else if (step > 0) {
           std::copy_n(in(args, O::kY) + row_of(step - 1) * hidden, hidden, before.begin());
           const double* const cell = saved + row_of(step - 1) * layer.saved() + 4 * hidden;
           if (layer.lstm()) std::copy_n(cell, hidden, before.begin() + hidden);
@@ -217,6 +228,7 @@ Plan plan(const CachedRecurrent& op, Specs specs) {
         Values state = state_of(layer, position > 0 ? cache : nullptr, position - 1);
         layer.step(in(args, O::kX) + row * x[2], state.data(), nullptr);
         std::copy_n(state.begin(), y[2], result);
+        if (ends_document(op, args, row)) std::ranges::fill(state, 0.0);
         std::copy(state.begin(), state.end(), cache + position * layer.state());
       }
     }

@@ -2,6 +2,8 @@
 #include "ops/cuda/cublaslt.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numbers>
 
 #include "core/cuda/cuda.h"
 #include "emulation.h"
@@ -18,15 +20,40 @@ class Loops final : public Algorithm {
 
   void run(Stream& stream, Args args, void*) const override {
     for (const void* arg : args) require_aligned(arg, kTensorAlignment);
-    trireme::cuda::check(emulation::enqueue(trireme::cuda::handle(stream), "matrix product",
-                                            [p = product_, a = args[0], b = args[1], c = args[2],
-                                             bias = args[3]] { multiply(p, a, b, c, bias); }),
-                         "matrix product");
+    trireme::cuda::check(
+        emulation::enqueue(
+            trireme::cuda::handle(stream), "matrix product",
+            [p = product_, a = args[0], b = args[1], c = args[2], bias = args[3],
+             aux = args.size() > 4 ? args[4] : nullptr] { multiply(p, a, b, c, bias, aux); }),
+        "matrix product");
   }
 
  private:
+  static double gelu_tanh(double z) {
+    return std::tanh(std::sqrt(2 / std::numbers::pi) * (z + 0.044715 * z * z * z));
+  }
+  static double gelu_slope(double z) {
+    const double t = gelu_tanh(z);
+    const double slope = std::sqrt(2 / std::numbers::pi) * (1 + 3 * 0.044715 * z * z);
+    return 0.5 * (1 + t) + 0.5 * z * (1 - t * t) * slope;
+  }
+
+  static void apply(const MatrixProduct& p, Values& c, void* aux_memory) {
+    if (p.epilogue == ProductEpilogue::kGeluStoring) write(c, p.out, aux_memory);
+    if (p.epilogue == ProductEpilogue::kGeluGradient) {
+      const Values aux = read(aux_memory, p.out, p.rows * p.columns);
+      for (size_t i = 0; i < c.size(); ++i) c[i] *= gelu_slope(aux[i]);
+      return;
+    }
+    if (p.epilogue == ProductEpilogue::kNone) return;
+    const bool relu = p.epilogue == ProductEpilogue::kRelu;
+    for (double& value : c) {
+      value = relu ? std::max(value, 0.0) : 0.5 * value * (1 + gelu_tanh(value));
+    }
+  }
+
   static void multiply(const MatrixProduct& p, const void* a_memory, const void* b_memory,
-                       void* c_memory, const void* bias_memory) {
+                       void* c_memory, const void* bias_memory, void* aux_memory) {
     const Values a = read(a_memory, p.in, p.rows * p.inner);
     const Values b = read(b_memory, p.in, p.inner * p.columns);
     const Values bias = p.bias ? read(bias_memory, p.out, p.columns) : Values{};
@@ -40,9 +67,10 @@ class Loops final : public Algorithm {
           sum += a[p.a_transposed ? i * p.rows + row : row * p.inner + i] *
                  b[p.b_transposed ? column * p.inner + i : i * p.columns + column];
         }
-        c.push_back(p.relu ? std::max(sum, 0.0) : sum);
+        c.push_back(sum);
       }
     }
+    apply(p, c, aux_memory);
     write(c, p.out, c_memory);
   }
 
@@ -52,6 +80,9 @@ class Loops final : public Algorithm {
 }  // namespace
 
 AlgorithmPtr find_product(const Context&, const MatrixProduct& product) {
+  if (product.uses_aux() && product.columns % 8 != 0) {
+    throw Unsupported("cuBLASLt would not support this epilogue");
+  }
   return std::make_shared<Loops>(product);
 }
 

@@ -3,12 +3,10 @@
 // memory. Nothing of size T x T is stored, and sums always run in the same order.
 #include <limits>
 
-#include "ops/attention.h"
 #include "ops/choose_layouts.h"
-#include "ops/cuda/context.h"
+#include "ops/cuda/attention_kernels.h"
 #include "ops/cuda/element.h"
 #include "ops/cuda/heads.h"
-#include "ops/cuda/plans.h"
 #include "ops/cuda/reduce.h"
 #include "ops/function_op.h"
 
@@ -19,6 +17,8 @@ constexpr int kWarps = 4;
 constexpr int kRowsPerWarp = 2;
 constexpr int kBlockRows = kWarps * kRowsPerWarp;
 constexpr int kTileRows = kWarpSize;
+// Resident blocks per multiprocessor. Without it, ptxas spills registers for more blocks than fit.
+constexpr int kGradientBlocks = 6;
 
 struct Heads {
   const int32_t* lengths;     // of the samples; null: all are `length`
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize)
 
 // dk and dv. A block has kBlockRows keys of a kv head, and adds up over all heads that read it.
 template <class T, int P>
-__global__ void __launch_bounds__(kWarps* kWarpSize)
+__global__ void __launch_bounds__(kWarps* kWarpSize, kGradientBlocks)
     attention_dkv_kernel(const T* qkv, const T* dy, const float* saved, const float* delta, Heads h,
                          T* dqkv) {
   __shared__ Tile<kBlockRows, P> keys, values;
@@ -282,9 +282,50 @@ trireme::cuda::Grid head_grid(const Shape& qkv, int64_t heads, int64_t rows) {
           .threads = dim3(kWarps * kWarpSize)};
 }
 
+constexpr int kClearThreads = 256;
+constexpr unsigned kClearBlocks = 32;  // of a sample
+
+__global__ void valid_lengths_kernel(const int32_t* lengths, int64_t samples, int32_t length,
+                                     int32_t* valid) {
+  for (int64_t i = threadIdx.x; i < samples; i += blockDim.x) {
+    valid[i] = lengths[i] > 0 ? lengths[i] : length;
+  }
+}
+
+template <class T>
+__global__ void __launch_bounds__(kClearThreads)
+    clear_padding_kernel(const int32_t* lengths, int64_t heads, int64_t length, int64_t width,
+                         T* to) {
+  const int64_t sample = blockIdx.y, elements = length * width;
+  const int64_t padding = (length - lengths[sample]) * width;  // of a head
+  to += sample * heads * elements;
+  const int64_t step = int64_t{gridDim.x} * kClearThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kClearThreads + threadIdx.x; i < heads * padding;
+       i += step) {
+    to[(i / padding + 1) * elements - padding + i % padding] = from_float<T>(0.0f);
+  }
+}
+
 }  // namespace
 
-Plan plan(const AttentionForward& op, const ContextPtr&, Specs given) {
+void encode_valid_lengths(Stream& stream, const int32_t* lengths, int64_t samples, int64_t length,
+                          int32_t* valid) {
+  trireme::cuda::launch("valid_lengths", valid_lengths_kernel,
+                        {.blocks = dim3(1), .threads = dim3(kClearThreads)}, stream, lengths,
+                        samples, static_cast<int32_t>(length), valid);
+}
+
+void clear_padding(Stream& stream, const PaddedRows& rows, const int32_t* lengths, void* to) {
+  with_element(rows.dtype, [&]<class T>(T) {
+    trireme::cuda::launch("clear_padding", clear_padding_kernel<T>,
+                          {.blocks = dim3(kClearBlocks, static_cast<unsigned>(rows.samples)),
+                           .threads = dim3(kClearThreads)},
+                          stream, lengths, rows.heads, rows.length, rows.width,
+                          static_cast<T*>(to));
+  });
+}
+
+Plan plan_attention_kernels(const AttentionForward& op, Specs given) {
   using Op = AttentionForward;
   const Shape qkv = given[Op::kQkv].shape;
   const Heads heads = heads_of(op.shape, qkv);
@@ -303,7 +344,7 @@ Plan plan(const AttentionForward& op, const ContextPtr&, Specs given) {
       });
 }
 
-Plan plan(const AttentionBackward& op, const ContextPtr&, Specs given) {
+Plan plan_attention_kernels(const AttentionBackward& op, Specs given) {
   using Op = AttentionBackward;
   const Shape qkv = given[Op::kQkv].shape;
   const Heads heads = heads_of(op.shape, qkv);

@@ -1,0 +1,204 @@
+#include "trainer/step/memory_check.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "core/text.h"
+#include "trainer/config/grid.h"
+#include "trainer/optimizer/shard.h"
+
+namespace trireme::train {
+namespace {
+
+using Use = RankMemory::Use;
+
+constexpr int kMaxGrowth = 16;  // of the number of ranks, to try
+
+std::string size_text(size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+// Compiles the target's program if its lower bound fits. Returns nothing if it does not fit.
+std::optional<TrainingProgram> fitting_program(const TrainingTarget& target) {
+  const BatchPlan smallest = plan_batch(target.config, target.ranks);
+  const DeviceKind kind = target.backend.device().kind();
+  if (min_memory(target.config, target.graph, smallest, kind, target.ranks).total() >
+      target.limit) {
+    return std::nullopt;
+  }
+  model::Parameters parameters;
+  TrainingProgram compiled = compile_training(target, choose_passes(target), parameters);
+  if (compiled.memory.total() > target.limit) return std::nullopt;
+  return compiled;
+}
+
+// Fields that differ from the configured ones.
+struct MemoryChoice {
+  ParallelConfig::Shard shard = ParallelConfig::NONE;
+  bool sets_shard = false;
+  bool sets_micro = false;
+  int ranks = 0;  // 0: as many as configured
+};
+
+// Returns a description of the choice, or "" if the run would not fit with it.
+std::string fitting_text(const TrainingTarget& target, const MemoryChoice& choice) {
+  Config config = target.config;
+  if (choice.sets_shard) config.run.mutable_parallel()->set_shard(choice.shard);
+  if (choice.sets_micro) config.run.mutable_batch()->set_micro(kLargestMicro);
+  const int ranks = choice.ranks > 0 ? choice.ranks : target.ranks;
+  const auto compiled = fitting_program({.config = config,
+                                         .graph = target.graph,
+                                         .backend = target.backend,
+                                         .ranks = ranks,
+                                         .limit = target.limit,
+                                         .batches = target.batches,
+                                         .collective = target.collective,
+                                         .rank = target.rank,
+                                         .cut_limit = target.cut_limit});
+  if (!compiled) return "";
+  std::vector<std::string> settings;
+  if (choice.ranks > 0) settings.push_back(fmt::format("{} ranks", ranks));
+  if (choice.sets_micro) settings.push_back(fmt::format("batch.micro: {}", compiled->batch.micro));
+  if (choice.sets_shard) {
+    settings.push_back("parallel.shard: " + ParallelConfig::Shard_Name(choice.shard));
+  }
+  return fmt::format("{} ({})", fmt::join(settings, " with "), size_text(compiled->memory.total()));
+}
+
+// Returns the ways to shard more than configured.
+std::vector<ParallelConfig::Shard> further_shards(const RunConfig& run) {
+  std::vector<ParallelConfig::Shard> shards;
+  for (const auto shard : {ParallelConfig::OPTIMIZER, ParallelConfig::GRADIENTS}) {
+    const bool possible = shard != ParallelConfig::GRADIENTS || run.parallel().stages() == 1;
+    if (possible && shard > run.parallel().shard()) shards.push_back(shard);
+  }
+  return shards;
+}
+
+// Returns the first choice that fits with more ranks, or "".
+std::string fitting_ranks(const TrainingTarget& target, bool sets_micro) {
+  const RunConfig& run = target.config.run;
+  const auto shards = further_shards(run);
+  MemoryChoice choice{.sets_micro = sets_micro};
+  if (!shards.empty()) {
+    choice.shard = shards.back();
+    choice.sets_shard = true;
+  }
+  const int64_t max_ranks = std::min<int64_t>(kMaxGrowth * int64_t{target.ranks},
+                                              run.batch().global() * run.parallel().stages());
+  for (choice.ranks = 2 * target.ranks; choice.ranks <= max_ranks; choice.ranks *= 2) {
+    const std::string text = fitting_text(target, choice);
+    if (!text.empty()) return text + ", if each rank has as much memory";
+  }
+  return "";
+}
+
+// Returns the configuration field that contributes most, and how to change it.
+std::pair<std::string, std::string> largest_part(const Config& config, const RankMemory& memory) {
+  const size_t model = memory.model();
+  const size_t activations = memory.of(Use::kSaved) + memory.of(Use::kWork);
+  const size_t batches = memory.of(Use::kBatches);
+  if (model >= activations + batches) {
+    return {"model",
+            fmt::format("the network's {} parameters, with gradients and optimizer state, "
+                        "take {} per rank; layer '{}' has the most of them; make that "
+                        "layer smaller",
+                        memory.network.parameters, size_text(model), memory.network.largest_layer)};
+  }
+  if (activations < batches) return {"batch.global", "lower batch.global, or use more ranks"};
+  const bool micro = config.run.batch().has_micro();
+  const bool single = micro ? config.run.batch().micro() == 1 : config.run.batch().global() == 1;
+  if (single) {
+    return {"model", fmt::format("layer '{}' has the largest output; make that layer smaller",
+                                 memory.network.largest_output_layer)};
+  }
+  return micro ? std::pair{"batch.micro", "lower batch.micro"}
+               : std::pair{"batch.global", "lower batch.global, or use more ranks"};
+}
+
+// Returns what to change, and the field to blame.
+std::pair<std::string, std::string> memory_advice(const TrainingTarget& target,
+                                                  const RankMemory& memory,
+                                                  const MemoryBudget& budget) {
+  const auto [field, change] = largest_part(target.config, memory);
+  const std::string settings = settings_that_fit(target);
+  if (settings.empty()) return {field, change};
+  std::string text = "this would fit: " + settings;
+  const size_t available = budget.bytes / static_cast<size_t>(budget.ranks);
+  if (target.config.run.memory().has_limit_bytes() && !memory.is_lower_bound &&
+      memory.total() <= available) {
+    text += fmt::format(" or memory.limit_bytes: {}", memory.total());
+  }
+  return {field, text};
+}
+
+}  // namespace
+
+std::string settings_that_fit(const TrainingTarget& target) {
+  const RunConfig& run = target.config.run;
+  if (target.limit == 0) return "";
+  const bool can_set_micro =
+      run.batch().micro() != kLargestMicro && plan_batch(target.config, target.ranks).micro > 1;
+  const Grid grid = grid_of(run, target.rank, target.ranks);
+  std::vector<MemoryChoice> single, combined;
+  if (can_set_micro) single.push_back({.sets_micro = true});
+  if (grid.replicas > 1) {
+    for (const auto shard : further_shards(run)) {
+      single.push_back({.shard = shard, .sets_shard = true});
+      if (can_set_micro) {
+        combined.push_back({.shard = shard, .sets_shard = true, .sets_micro = true});
+      }
+    }
+  }
+  std::vector<std::string> found;
+  for (const MemoryChoice& choice : single) {
+    std::string text = fitting_text(target, choice);
+    if (text.empty()) continue;
+    found.push_back(std::move(text));
+    if (choice.sets_shard) break;  // GRADIENTS would fit, too
+  }
+  for (const MemoryChoice& choice : combined) {
+    if (!found.empty()) break;
+    if (std::string text = fitting_text(target, choice); !text.empty()) {
+      found.push_back(std::move(text));
+    }
+  }
+  if (found.empty()) {
+    if (std::string text = fitting_ranks(target, can_set_micro); !text.empty()) {
+      found.push_back(std::move(text));
+    }
+  }
+  return fmt::format("{}", fmt::join(found, " or "));
+}
+
+void require_fits(const TrainingTarget& target, const RankMemory& memory,
+                  const MemoryBudget& budget) {
+  const Config& config = target.config;
+  const auto refuse = [&](const std::string& who, size_t bytes, const std::string& available) {
+    const auto [field, change] = memory_advice(target, memory, budget);
+    throw ConfigError(config.where(field), fmt::format("{} {}{}, but {}; {}", who,
+                                                       memory.is_lower_bound ? "at least " : "",
+                                                       size_text(bytes), available, change));
+  };
+  const MemoryConfig& limit = config.run.memory();
+  if (limit.has_limit_bytes() && memory.total() > static_cast<size_t>(limit.limit_bytes())) {
+    refuse("a rank needs", memory.total(),
+           "memory.limit_bytes is " + size_text(static_cast<size_t>(limit.limit_bytes())));
+  }
+  if (budget.bytes == 0) return;
+  const auto ranks = static_cast<size_t>(budget.ranks);
+  const size_t room = budget.bytes - std::min(budget.bytes, budget.checkpoint);
+  if (memory.total() <= room / ranks) return;
+  const std::string who =
+      ranks == 1 ? "a rank needs" : fmt::format("the {} ranks of this host need", ranks);
+  const std::string copy = budget.checkpoint > 0
+                               ? fmt::format(", of which the copy of a checkpoint takes {}",
+                                             size_text(budget.checkpoint))
+                               : "";
+  refuse(who, memory.total() * ranks,
+         fmt::format("{} {}{}", budget.name, size_text(budget.bytes), copy));
+}
+
+}  // namespace trireme::train
