@@ -207,7 +207,8 @@ void print_table(const Json& r) {
       train::to_number(r["step_ms_max"]));
   if (ranks > 1) {
     fmt::print(
-        "Communication took {:.3f} ms per step, including waiting for other ranks and the part that "
+        "Communication took {:.3f} ms per step, including waiting for other ranks and the part "
+        "that "
         "overlapped with computation.\n",
         train::to_number(r["comm_ms"]));
   }

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kTimeout = 3;  // of kEndlessRun
+constexpr double kTimeout = 3;            // of kEndlessRun
 constexpr double kBound = kTimeout + 14;  // with the 40 steps before, of 4 ranks on a busy machine
 constexpr int kRanks = 4;
 

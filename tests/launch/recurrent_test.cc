@@ -30,8 +30,8 @@ TEST_P(RecurrentLosses, EqualThoseOfPyTorch) {
   const std::string kind = dash == std::string::npos ? "" : name.substr(dash + 1);
   const std::string weights = kind == "bidirectional" ? name : cell;
   const Scratch scratch;
-  const auto config = scratch.write(
-      "run.txtpb", fmt::format(R"(
+  const auto config =
+      scratch.write("run.txtpb", fmt::format(R"(
     model {{
       network {{
         layer {{ name: "encoder" embedding {{ units: 6 }} }}
@@ -48,7 +48,7 @@ TEST_P(RecurrentLosses, EqualThoseOfPyTorch) {
     batch {{ global: 4 }} train {{ max_steps: 20 device: "cpu" }}
     optimizer {{ sgd {{ momentum: 0.75 }} }} schedule {{ learning_rate: 0.5 }}
   )",
-                               cell, options_of(kind), kFolder, weights, kFolder));
+                                             cell, options_of(kind), kFolder, weights, kFolder));
   const Outcome outcome = run({"train", config, "--run-dir", (scratch / "run").string()});
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   const Json wanted = Json::parse(read_file(kFolder + "/losses.json"))[name];
@@ -63,9 +63,9 @@ TEST_P(RecurrentLosses, EqualThoseOfPyTorch) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, RecurrentLosses,
-                         ::testing::Values("lstm", "gru", "lstm-bidirectional",
-                                           "gru-bidirectional", "lstm-stateful", "gru-stateful",
-                                           "lstm-documents", "gru-documents"),
+                         ::testing::Values("lstm", "gru", "lstm-bidirectional", "gru-bidirectional",
+                                           "lstm-stateful", "gru-stateful", "lstm-documents",
+                                           "gru-documents"),
                          [](const auto& tested) {
                            std::string name = tested.param;
                            std::replace(name.begin(), name.end(), '-', '_');
