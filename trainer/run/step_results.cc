@@ -15,9 +15,7 @@ void StepResults::done(const StepResult& result) {
   const int64_t step = result.step + 1;
   CheckpointState& state = parts_.state;
   if (result.timeline) parts_.profiler->done(step, *result.timeline);
-  const StepTimings& timings = result.timings;
-  communicator_.ledger().step_done(timings.total(), timings.communication + timings.idle,
-                                   timings.idle);
+  communicator_.ledger().step_done(result.timings.total(), result.timings.communication);
   if (launched.batch.position == 0) state.epoch_loss_sum = 0, state.epoch_weight = 0;
   state.loss_scale = result.loss_scale;
   gradient_scale_ = result.gradient_scale;

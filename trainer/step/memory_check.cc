@@ -55,8 +55,7 @@ std::string fitting_text(const TrainingTarget& target, const MemoryChoice& choic
                                          .limit = target.limit,
                                          .batches = target.batches,
                                          .collective = target.collective,
-                                         .rank = target.rank,
-                                         .cut_limit = target.cut_limit});
+                                         .rank = target.rank});
   if (!compiled) return "";
   std::vector<std::string> settings;
   if (choice.ranks > 0) settings.push_back(fmt::format("{} ranks", ranks));
