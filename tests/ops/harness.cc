@@ -187,7 +187,7 @@ std::vector<Bytes> OpsTest::reference_memory(const Case& c) {
   return reference_.run(c.op, *plan, memory);
 }
 
-std::vector<std::vector<double>> OpsTest::reference_values(const Case& c) {
+OpsTest::Values OpsTest::reference_values(const Case& c) {
   using Kind = TestTensor::Kind;
   const std::vector<Bytes> memory = reference_memory(c);
   Values values(memory.size());

@@ -79,7 +79,8 @@ class OpsTest : public testing::TestWithParam<Target> {
   std::vector<std::vector<Layout>> variations(const Case& c) const;
   // Results of the reference, one vector per argument, for inputs that are rounded to the dtypes of
   // the target.
-  std::vector<std::vector<double>> reference_values(const Case& c);
+  using Values = std::vector<std::vector<double>>;
+  Values reference_values(const Case& c);
   std::vector<Bytes> reference_memory(const Case& c);
   // Returns the specs that the plan chose and the memory after it ran.
   std::pair<std::vector<TensorSpec>, std::vector<Bytes>> target_memory(
@@ -88,11 +89,12 @@ class OpsTest : public testing::TestWithParam<Target> {
   Bench target_;
   Bench reference_;
 
- private:
-  using Values = std::vector<std::vector<double>>;
-  void check(const Case& c, const std::vector<Layout>& layouts, const Values& expected);
+  // Compares the outputs in the target's memory with results of the reference.
   void compare(const Case& c, std::span<const TensorSpec> specs, const std::vector<Bytes>& memory,
                const Values& expected);
+
+ private:
+  void check(const Case& c, const std::vector<Layout>& layouts, const Values& expected);
   std::vector<double> rounded(const TestTensor& tensor);
   DType dtype_of(const TestTensor& tensor) const;
 };

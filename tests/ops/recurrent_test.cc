@@ -2,6 +2,8 @@
 // against the reference.
 #include "ops/recurrent.h"
 
+#include <fmt/format.h>
+
 #include <array>
 
 #include "tests/ops/differences.h"
@@ -113,18 +115,21 @@ TEST_P(RecurrentTest, Backward) {
 }
 
 // Blocks of sequences depend on the number of threads, sums do not.
-TEST_P(RecurrentTest, ThreadsDoNotChangeResults) {
+// On some processors, oneDNN divides the sums of a product among threads, which changes their last
+// digits.
+TEST_P(RecurrentTest, ThreadsDivideTheWork) {
   if (GetParam().name.starts_with("cuda")) GTEST_SKIP() << "has no such threads";
   for (const RecurrentCell cell : {kLstm, kGru}) {
     const Problem p{70, 9, 40, 72, cell};
     for (const Case& c : {forward_of(p, true), backward_of(p, true, true)}) {
       const std::vector<Layout> layouts(c.tensors.size(), Layout::row_major());
-      const std::vector<Bytes> with_one = target_memory(c, layouts).second;
+      const auto expected = reference_values(c);
       for (const int threads : {2, 3, 8}) {
         Bench other(GetParam().device(threads), GetParam().backend);
         const auto plan = other.backend().plan(c.op, specs_of(c, layouts));
         const auto memory = other.run(c.op, *plan, memory_before(other, c, plan->specs()));
-        EXPECT_TRUE(memory == with_one) << c.name << " with " << threads << " threads";
+        SCOPED_TRACE(fmt::format("{} with {} threads", c.name, threads));
+        compare(c, plan->specs(), memory, expected);
       }
       GetParam().device(1);
     }
