@@ -98,7 +98,7 @@ std::string added_text(const model::Program& program, const RankPlan& plan,
   if (train::repeated_operations(program) == 0) return "-";
   if (measured.seconds.empty()) return "?";
   const double seconds = recomputation_seconds(program, plan, measured.seconds);
-  return fmt::format("+{:.3g} ms", 1e3 * static_cast<double>(plan.batch.passes) * seconds);
+  return fmt::format("+{:.1f} ms", 1e3 * static_cast<double>(plan.batch.passes) * seconds);
 }
 
 // Prints the memory of a rank by use with each way to reduce it, and the way that training takes.

@@ -107,11 +107,12 @@ TEST_P(ZeroTest, TrainsEveryKindOfNetwork) {
       const std::string name = kind + precision;
       SCOPED_TRACE(name);
       for (const std::string& shard : {std::string("parallel.shard=NONE"), kZero1, kZero2}) {
-        train(parse_config(config, "test",
-                           {"train.device=" + GetParam(), "train.precision=" + precision, shard,
-                            "buckets={first_bytes: 4096 bytes: 65536 last_bytes: 4096}",
-                            "run_dir=" + folder(name + shard).string()}),
-              *world_, {.quiet = true, .wait_for_saves = true});
+        const std::vector<std::string> assignments{
+            "train.device=" + GetParam(), "train.precision=" + precision, shard,
+            "buckets={first_bytes: 4096 bytes: 65536 last_bytes: 4096}",
+            "run_dir=" + folder(name + shard).string()};
+        train(parse_config(config, "test", assignments), *world_,
+              {.quiet = true, .wait_for_saves = true});
       }
       expect_same(name + "parallel.shard=NONE", name + kZero1);
       expect_same(name + "parallel.shard=NONE", name + kZero2);
