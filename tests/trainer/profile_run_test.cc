@@ -130,7 +130,8 @@ TEST_P(ProfileRunTest, RecordsTheGathersOfSharedParameters) {
   for (int rank = 0; rank < world_->size(); ++rank) {
     std::vector<std::string> names;  // of a step
     int64_t previous_end = 0;
-    for (const Json& event : by_category(trace, rank)["communication"]) {
+    auto events = by_category(trace, rank);
+    for (const Json& event : events["communication"]) {
       EXPECT_GE(nanoseconds(event["ts"]), previous_end) << event;
       previous_end = nanoseconds(event["ts"]) + nanoseconds(event["dur"]);
       if (event["args"]["step"] == 12) names.push_back(event["name"]);
