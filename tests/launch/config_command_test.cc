@@ -171,7 +171,7 @@ batch { global: 4096 }
 train { max_steps: 1 device: "cpu" }
 optimizer { adam {} }
 schedule { learning_rate: 0.001 }
-memory { limit_bytes: 5000000 }
+memory { limit_bytes: 7000000 }
 )");
   const std::string folder = (scratch / "run").string();
   std::string settings;
