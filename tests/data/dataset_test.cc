@@ -98,7 +98,7 @@ TEST(ConfigTest, ErrorsNameTheField) {
   EXPECT_SAYS(config_error(folder.config("synthetic {} threads: -1")),
               "data.threads: -1 is not in [0, 256]");
   EXPECT_SAYS(config_error(folder.config("synthetic {} prefetch: 0")),
-              "data.prefetch: 0 is less than 1");
+              "data.prefetch: 0 is not in [1, 1024]");
   EXPECT_SAYS(config_error(folder.config("synthetic {} normalize { mean: [1, 2] }")),
               "data.normalize.mean: has 2 values; give 1 or 3, as samples are [3, 32, 32]");
   EXPECT_SAYS(config_error(folder.config("synthetic {} normalize { mean: nan }")),
