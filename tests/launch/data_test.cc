@@ -281,10 +281,12 @@ TEST(DataShow, PrintsRowsOfNumbers) {
   scratch.write("x.csv", "1,10,0\n2,20,1\n3.5,30,1\n");
   const std::string path =
       config(scratch, "csv { train_file: 'x.csv' eval_file: 'x.csv' } shuffle: false");
-  const Outcome outcome = run({"data", "show", path, "--out", (scratch / "no.html").string()});
+  const Outcome outcome = run({"data", "show", path});
   ASSERT_EQ(outcome.code, 0) << outcome.error;
   EXPECT_THAT(outcome.out, HasSubstr("\n0: 1 10\n1: 2 20\n1: 3.5 30\n"));
-  EXPECT_FALSE(std::filesystem::exists(scratch / "no.html"));
+  const Outcome refused = run({"data", "show", path, "--out", (scratch / "no.html").string()});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.error, HasSubstr("--out: only images are written to a file"));
 }
 
 TEST(DataShow, PrintsTokensAsText) {
