@@ -64,7 +64,7 @@ def search_panel(cases, searched):
 
 
 def test_panel(cases, tested):
-    """The accuracy of each seed; a bar is the mean."""
+    """The accuracy of each seed, and the mean as a bar."""
     values = [value for _, _, percents in tested for value in percents]
     panel = Panel(510, 880, *limits(values), "Test accuracy: each seed, and the mean")
     lengths = sorted({epochs for _, epochs, _ in tested})
@@ -90,4 +90,4 @@ def svg(cases, searched, tested):
     return "\n".join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        *search_panel(cases, searched), *test_panel(cases, tested), *legend, "</svg>"]) + "\n"
+        *search_panel(cases, searched), *(test_panel(cases, tested) if tested else []), *legend, "</svg>"]) + "\n"
