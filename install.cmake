@@ -12,7 +12,7 @@ install(DIRECTORY data/digits DESTINATION share/trireme/data)
 # The guides, which link only to one another.
 set(doc share/doc/trireme)
 install(FILES deploy/copyright DESTINATION ${doc})
-install(DIRECTORY docs DESTINATION ${doc} FILES_MATCHING PATTERN "*.md" PATTERN "*.png")
+install(DIRECTORY docs DESTINATION ${doc} FILES_MATCHING PATTERN "*.md" PATTERN "*.png" PATTERN "*.svg")
 
 # The build tree has the same layout as an installation.
 set(share "${CMAKE_BINARY_DIR}/share")
