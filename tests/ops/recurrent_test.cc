@@ -255,7 +255,9 @@ TEST(Recurrent, DocumentsBeginWithAStateOf0) {
         EXPECT_EQ(alone[F::kY][i], whole[F::kY][begin * p.hidden + i]);
       }
       const bool last = begin == 3;
-      if (last) EXPECT_LT(relative_error(whole[F::kFinal], alone[F::kFinal]), 1e-15);
+      if (last) {
+        EXPECT_LT(relative_error(whole[F::kFinal], alone[F::kFinal]), 1e-15);
+      }
     }
   }
 }
