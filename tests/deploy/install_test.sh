@@ -55,7 +55,7 @@ wanted=$(
 ./share/bash-completion/completions/trireme-supervise
 ./share/doc/trireme/copyright
 FILES
-  (cd "$source" && find docs -name '*.md' -o -name '*.png' | sed 's#^#./share/doc/trireme/#')
+  (cd "$source" && find docs -name '*.md' -o -name '*.png' -o -name '*.svg' | sed 's#^#./share/doc/trireme/#')
   cat <<'FILES'
 ./share/fish/vendor_completions.d/trireme.fish
 ./share/fish/vendor_conf.d/trireme.fish
