@@ -1,6 +1,6 @@
 // Networks with weights of other frameworks. ResNet-18 computes the logits of PyTorch; its weights
 // are a function of name and index (tests/golden/make_logits.py). The weights of GPT-2 are those of
-// tests/golden/make_gpt2.py; tests/launch/gpt2_test.cc computes its logits.
+// tests/golden/make_decoders.py; tests/launch/decoder_weights_test.cc computes its logits.
 #include <gmock/gmock.h>
 
 #include <array>
