@@ -188,7 +188,10 @@ TEST_P(MemoryTest, TheChosenMicroBatchIsInTheResolvedConfiguration) {
   run(kPlain, "chosen", {"batch.micro=-1", "train.max_steps=1"});
   EXPECT_NE(file(folder("chosen") / "config.txtpb").find("micro: "), std::string::npos);
   EXPECT_EQ(file(folder("chosen") / "config.txtpb").find("micro: -1"), std::string::npos);
-  EXPECT_NE(file(folder("chosen") / "config.txtpb").find("limit_bytes: "), std::string::npos);
+  // The emulation does not tell how much memory its GPU has.
+  if (GetParam() == "cpu") {
+    EXPECT_NE(file(folder("chosen") / "config.txtpb").find("limit_bytes: "), std::string::npos);
+  }
 }
 
 TEST_P(MemoryTest, RefusesALimitThatCannotBeReached) {
@@ -228,13 +231,15 @@ TEST_P(MemoryTest, NamesSettingsThatFit) {
   EXPECT_THAT(settings_within(whole, least), testing::StartsWith("batch.micro: 1 ("));
   EXPECT_EQ(settings_within(whole, 1000), "");
   if (world_->size() == 1) {
-    EXPECT_THAT(settings_within(single, least - 1), testing::StartsWith("2 ranks with parallel."));
+    EXPECT_THAT(
+        settings_within(single, least - 1),
+        testing::StartsWith("parallel.shard: GRADIENTS on 2 ranks with as much memory each ("));
     return;
   }
   EXPECT_THAT(settings_within(single, least - 1),
               testing::StartsWith("parallel.shard: OPTIMIZER ("));
   EXPECT_THAT(settings_within(whole, plan(sharded, 1).memory.total()),
-              testing::StartsWith("batch.micro: 1 with parallel.shard: OPTIMIZER ("));
+              testing::StartsWith("batch.micro: 1 and parallel.shard: OPTIMIZER ("));
 }
 
 TRIREME_ON_ALL_DEVICES(MemoryTest);
