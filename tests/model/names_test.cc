@@ -132,11 +132,26 @@ TEST(Names, DividesQueriesKeysAndValues) {
   EXPECT_TRUE(parts_of("a.self_attn.qkv_proj.weight", {41, 24}).empty());
   EXPECT_TRUE(parts_of("a.self_attn.o_proj.weight", {24, 24}).empty());
   EXPECT_TRUE(parts_of("a.self_attn.qkv_proj.weight", {24, 24}).empty());
-  const auto joined = joined_name("model.layers.3.mlp.gate_proj.weight");
+  EXPECT_TRUE(parts_of("blocks.0.attn.qkv.weight", {96, 32}).empty());
+}
+
+TEST(Names, JoinsQueriesKeysAndValues) {
+  const std::string layer = "bert.encoder.layer.3.attention.self.";
+  const auto joined = joined_name(layer + "query.weight");
   ASSERT_TRUE(joined);
-  EXPECT_EQ(joined->name, "model.layers.3.mlp.gate_up_proj.weight");
-  EXPECT_EQ(joined->parts.back(), "model.layers.3.mlp.up_proj.weight");
-  EXPECT_FALSE(joined_name("model.layers.3.mlp.up_proj.weight"));
+  EXPECT_EQ(joined->name, layer + "qkv.weight");
+  EXPECT_EQ(joined->parts, (std::vector<std::string>{layer + "query.weight", layer + "key.weight",
+                                                     layer + "value.weight"}));
+  const auto name_of = [](const char* file_name) {
+    return joined_name(file_name).value_or(JoinedName{}).name;
+  };
+  EXPECT_EQ(name_of("encoder.layer.0.attention.attention.query.bias"),
+            "encoder.layer.0.attention.attention.qkv.bias");
+  EXPECT_EQ(name_of("model.layers.3.mlp.gate_proj.weight"),
+            "model.layers.3.mlp.gate_up_proj.weight");
+  EXPECT_EQ(name_of("model.layers.3.mlp.up_proj.weight"), "");
+  EXPECT_EQ(name_of("bert.encoder.layer.3.attention.self.key.weight"), "");
+  EXPECT_EQ(name_of("query.weight"), "");
 }
 
 // Names in BertForSequenceClassification, BertForMaskedLM and ViTForImageClassification.
@@ -197,18 +212,6 @@ TEST(Names, TranslatesOtherNamesOfEncoders) {
   EXPECT_EQ(found("bert.encoder.layer.1.output.LayerNorm.beta", bert, "classifier"),
             "encoder.layer.1.output.LayerNorm.bias");
   EXPECT_TRUE(is_bookkeeping("bert.embeddings.position_ids"));
-}
-
-TEST(Names, QueriesKeysAndValuesAreOneTensor) {
-  const std::string layer = "bert.encoder.layer.3.attention.self.";
-  EXPECT_EQ(joined_name(layer + "query.weight"), layer + "qkv.weight");
-  EXPECT_EQ(joined_name("encoder.layer.0.attention.attention.query.bias"),
-            "encoder.layer.0.attention.attention.qkv.bias");
-  EXPECT_FALSE(joined_name(layer + "key.weight"));
-  EXPECT_FALSE(joined_name("query.weight"));
-  EXPECT_EQ(parts_of(layer + "qkv.bias"),
-            (Parts{layer + "query.bias", layer + "key.bias", layer + "value.bias"}));
-  EXPECT_FALSE(parts_of("blocks.0.attn.qkv.weight"));
 }
 
 TEST(Names, KnowsTheHeadsOfBert) {

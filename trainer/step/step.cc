@@ -141,6 +141,11 @@ struct Step::State {
     std::optional<TrainingTarget> planned;
     comm::together(world, [&] {
       budget = memory_budget_of(device, world.placement().local_ranks, config, graph);
+    });
+    // Ranks of the same host must make the same plan.
+    budget.unplanned =
+        static_cast<size_t>(comm::max(world, static_cast<int64_t>(budget.unplanned)));
+    comm::together(world, [&] {
       planned.emplace(TrainingTarget{
           .config = config,
           .graph = graph,
