@@ -45,7 +45,7 @@ std::vector<float> values_of(const std::string& name, const Shape& shape) {
 model::Weights weights_of(const model::Graph& graph, model::NameStyle style) {
   model::Weights weights;
   const auto add = [&](const std::string& name, const Shape& shape) {
-    weights[*model::name_in(style, name)] = {shape, values_of(name, shape)};
+    weights[*model::name_in(style, graph.name, name)] = {shape, values_of(name, shape)};
   };
   for (const model::Node& node : graph.nodes) {
     for (const auto& p : node.signature.parameters) add(node.name + "." + p.name, p.shape);
