@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -15,6 +16,7 @@ namespace trireme::data {
 namespace {
 
 constexpr uint64_t kMaxWords = uint64_t{1} << 24;  // of a text; later words are not replaced
+constexpr size_t kMaxBytes = size_t{256} << 20;    // of the synonyms of all words
 
 bool is_capital(char c) { return c >= 'A' && c <= 'Z'; }
 
@@ -41,6 +43,16 @@ size_t word_at(std::string_view text, size_t at) {
     if (letter == 0 && !(apostrophe && letter_at(end + 1) > 0)) return end - at;
     end += letter > 0 ? letter : 1;
   }
+}
+
+// Leaves only the first of equal words.
+void remove_repeated(std::vector<std::string>& words) {
+  std::unordered_set<std::string_view> known;
+  std::vector<std::string> first;
+  for (const std::string& word : words) {
+    if (known.insert(word).second) first.push_back(word);
+  }
+  words = std::move(first);
 }
 
 // Returns a synonym with the capitals of the word that it replaces.
@@ -71,6 +83,7 @@ Synonyms::Synonyms(const SynonymsConfig& config, const std::string& root)
     }
     if (synonyms_.empty()) throw DataError(path, "has no synonyms");
   }
+  for (auto& [word, known] : synonyms_) remove_repeated(known);
 }
 
 void Synonyms::add_line(std::string_view line, const std::string& where) {
@@ -81,10 +94,12 @@ void Synonyms::add_line(std::string_view line, const std::string& where) {
   }
   if (trimmed(line).empty() || line.starts_with('#')) return;
   std::vector<std::string> words;
+  size_t bytes = 0;
   while (true) {
     const size_t end = std::min(line.find(','), line.size());
     words.emplace_back(trimmed(line.substr(0, end)));
     if (words.back().empty()) throw DataError(where, "has an empty word");
+    bytes += sizeof(std::string) + words.back().size();
     if (end == line.size()) break;
     line.remove_prefix(end + 1);
   }
@@ -92,11 +107,18 @@ void Synonyms::add_line(std::string_view line, const std::string& where) {
     throw DataError(where, fmt::format("has only the word '{}'; synonyms are separated by commas",
                                        printable(words[0])));
   }
+  if (bytes > (kMaxBytes - bytes_) / (words.size() - 1)) {
+    throw DataError(where,
+                    fmt::format("has {} words, each a synonym of all others; up to this line "
+                                "the synonyms take more than {}",
+                                words.size(), format_bytes(kMaxBytes)));
+  }
+  bytes_ += bytes * (words.size() - 1);
   for (const std::string& word : words) {
     if (word_at(word, 0) != word.size()) continue;  // several words only replace others
     std::vector<std::string>& known = synonyms_[lowercase(word)];
     for (const std::string& other : words) {
-      if (other != word && !std::ranges::count(known, other)) known.push_back(other);
+      if (other != word) known.push_back(other);
     }
   }
 }

@@ -1,6 +1,7 @@
 // Replaces words of texts by synonyms (data.labeled_text.synonyms).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -33,6 +34,7 @@ class Synonyms {
 
   float probability_;
   std::unordered_map<std::string, std::vector<std::string>> synonyms_;  // by the word in lowercase
+  size_t bytes_ = 0;  // of synonyms_, as if no line repeated another
 };
 
 }  // namespace trireme::data

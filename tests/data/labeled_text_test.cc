@@ -291,6 +291,28 @@ TEST_F(LabeledTextTest, SynonymsStayInTheBucketOfTheText) {
   EXPECT_EQ(epoch_of(*dataset, 0)[0][7], kSep);
 }
 
+// The time was cubic in the words of a line, and quadratic in the lines of a word.
+TEST_F(LabeledTextTest, ManySynonymsTakeLittleTimeAndMemory) {
+  const auto word = [](int number) {
+    std::string text = "w";
+    for (int i = 0; i < 4; ++i, number /= 26) text += static_cast<char>('a' + number % 26);
+    return text;
+  };
+  std::string line = "good", lines;
+  for (int i = 0; i < 1000; ++i) line += "," + word(i);
+  for (int i = 0; i < 50000; ++i) lines += "good," + word(i) + "\n";
+  folder.write("a.csv", "text,label\ngood,pos\nbad,neg\n");
+  folder.write("s.txt", line + "\n" + lines + lines);
+  const DataConfig synonyms = config("train: 'a.csv' synonyms { file: 's.txt' probability: 0.5 }");
+  EXPECT_SAYS(open_dataset(synonyms, Part::kTraining)->description(), ", synonyms of 50001 words");
+
+  for (int i = 1000; i < 5000; ++i) line += "," + word(i);
+  folder.write("s.txt", line + "\n");
+  EXPECT_SAYS(data_error(synonyms),
+              "s.txt: line 1: has 5001 words, each a synonym of all others; up to this line the "
+              "synonyms take more than 256.0 MiB");
+}
+
 TEST_F(LabeledTextTest, InvalidAugmentationIsNamed) {
   folder.write("a.csv", "text,label\ngood,pos\nbad,neg\n");
   const auto dropout = [&](const std::string& fields) {
