@@ -22,6 +22,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
+uint64_t memory_of_host() {
+  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Throws DataError if a file of this size does not fit into memory. `source` says where the size is
+// from, and may be empty.
+void check_fits(const std::string& path, uint64_t size, const char* source) {
+  const uint64_t memory = memory_of_host();
+  if (size <= memory) return;
+  throw DataError(path, fmt::format("has {}{}, but the host has {} of memory",
+                                    format_bytes(static_cast<double>(size)), source,
+                                    format_bytes(static_cast<double>(memory))));
+}
+
 std::vector<uint8_t> read_raw(const std::string& path) {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
@@ -36,7 +51,10 @@ std::vector<uint8_t> read_raw(const std::string& path) {
   std::error_code unknown;  // on failure, the buffer grows as needed
   const uintmax_t size = fs::file_size(path, unknown);
   std::vector<uint8_t> bytes;
-  if (!unknown) bytes.reserve(size + 1);
+  if (!unknown) {
+    check_fits(path, size, "");
+    bytes.reserve(size + 1);
+  }
   for (size_t read = 0;;) {
     bytes.resize(std::max(bytes.capacity(), read + 65536));
     read += std::fread(bytes.data() + read, 1, bytes.size() - read, file.get());
@@ -133,25 +151,14 @@ class Gunzip {
   bool ended_ = false;
 };
 
-uint64_t memory_of_host() {
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
 // Decompresses the bytes of a file.
 File unzipped(const std::string& path, const std::vector<uint8_t>& bytes,
               const SizeFromHead& size_of) {
   Gunzip gunzip(bytes);
   File file{path, {}, gunzip.run(kHeadBytes)};
-  const uint64_t memory = memory_of_host();
-  uint64_t size = memory / 4;  // it is read into other memory next
+  uint64_t size = memory_of_host() / 4;  // it is read into other memory next
   if (size_of && file.damage.empty()) size = size_of(gunzip.out());
-  if (size > memory) {
-    throw DataError(path, fmt::format("has {} according to its header, but the host has {} of "
-                                      "memory",
-                                      format_bytes(static_cast<double>(size)),
-                                      format_bytes(static_cast<double>(memory))));
-  }
+  check_fits(path, size, " according to its header");
   if (file.damage.empty()) file.damage = gunzip.run(size + 1);
   file.bytes = gunzip.take();
   if (!size_of && file.bytes.size() > size) {

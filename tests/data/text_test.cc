@@ -141,6 +141,14 @@ TEST_F(TextTest, DamagedGzip) {
   EXPECT_EQ(input(*dataset, 0), "to b");
 }
 
+TEST_F(TextTest, LargerThanMemory) {
+  folder.write("a.txt", "");
+  std::error_code error;
+  std::filesystem::resize_file(folder.path("a.txt"), uintmax_t{1} << 43, error);  // sparse
+  if (error) GTEST_SKIP() << "the file system has no files of 8 TiB";
+  EXPECT_SAYS(data_error(config("length: 2")), "a.txt: has 8.0 TiB, but the host has ");
+}
+
 TEST_F(TextTest, TooShort) {
   folder.write("a.txt", "abcd");
   EXPECT_SAYS(data_error(config("length: 4")),
