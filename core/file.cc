@@ -66,6 +66,16 @@ Descriptor open_new(const std::filesystem::path& path) {
   return Descriptor(file);
 }
 
+// Returns the path if a file may replace what is there. Throws Error if it is a device, or in /dev,
+// where /dev/stdout, for example, is a link: root would replace them for all programs.
+const std::filesystem::path& checked_target(const std::filesystem::path& path) {
+  std::error_code none;
+  const bool device =
+      std::filesystem::is_character_file(path, none) || std::filesystem::is_block_file(path, none);
+  if (!device && path.lexically_normal().parent_path() != "/dev") return path;
+  throw Error(path.string() + ": is a device, which a file would replace; name a file");
+}
+
 XXH3_state_t* state(void* hash) { return static_cast<XXH3_state_t*>(hash); }
 
 }  // namespace
@@ -121,7 +131,9 @@ void DurableFile::finish() {
 }
 
 NewFile::NewFile(const std::filesystem::path& path)
-    : path_(path), temporary_(path.string() + kTemporarySuffix), file_(temporary_) {}
+    : path_(checked_target(path)),
+      temporary_(path.string() + kTemporarySuffix),
+      file_(temporary_) {}
 
 NewFile::~NewFile() {
   if (!finished_) ::unlink(temporary_.c_str());

@@ -65,6 +65,19 @@ TEST_F(FileTest, FailuresNameFileAndCause) {
               ThrowsMessage<DataError>(HasSubstr("is not a regular file")));
 }
 
+// As root, `trireme report -o /dev/null` replaced it by a file for all programs. The paths do not
+// exist, so that the test could not do that.
+TEST_F(FileTest, DevicesAreNotReplaced) {
+  for (const char* path : {"/dev/trireme-test", "/dev/./trireme-test"}) {
+    EXPECT_THAT([&] { NewFile file(path); },
+                ThrowsMessage<Error>(HasSubstr("is a device, which a file would replace")));
+    EXPECT_FALSE(fs::exists("/dev/trireme-test.tmp"));
+  }
+  fs::create_symlink("/dev/null", folder_ / "null");
+  EXPECT_THAT([&] { NewFile file(folder_ / "null"); },
+              ThrowsMessage<Error>(HasSubstr("null: is a")));
+}
+
 TEST_F(FileTest, ReplacesLinksAndPipesInsteadOfFollowingThem) {
   const fs::path path = folder_ / "x";
   const fs::path other = folder_ / "other";
