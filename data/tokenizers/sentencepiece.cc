@@ -125,9 +125,13 @@ std::shared_ptr<const Tokenizer> make_sentencepiece(const TokenizerFile& model) 
 std::string train_sentencepiece(int64_t vocab_size, const std::string& type,
                                 const std::function<bool(std::string&)>& next_line) {
   sp::Process process({"train", std::to_string(vocab_size), type});
+  bool has_text = false;
   for (std::string line; next_line(line);) {
-    if (!line.empty()) process.send(line);
+    if (line.empty()) continue;
+    process.send(line);
+    has_text = true;
   }
+  if (!has_text) throw Error("the texts are empty; a tokenizer is trained on text");
   process.send("");
   process.check_status();
   return process.receive();

@@ -21,10 +21,10 @@ namespace {
 
 constexpr int kSocket = 3;  // the number of the socket in the process
 
+constexpr const char* kFailed = "the SentencePiece library failed; is it a model of SentencePiece?";
+
 [[noreturn]] void throw_ended() {
-  throw Error(
-      "the SentencePiece library failed; is it a model of SentencePiece? (trireme-sentencepiece "
-      "ended)");
+  throw Error(fmt::format("{} (trireme-sentencepiece ended)", kFailed));
 }
 
 }  // namespace
@@ -78,10 +78,10 @@ std::string Process::receive() {
 void Process::check_status() {
   const std::string status = receive();
   if (status.empty()) return;
-  // "Internal: ./src/trainer_interface.cc(660) [CONDITION] TEXT"
+  // "Internal: ./src/trainer_interface.cc(660) [CONDITION] TEXT"; TEXT may be empty
   const size_t end = status.rfind("] ");
-  throw Error("the SentencePiece library reports: " +
-              (end == std::string::npos ? status : status.substr(end + 2)));
+  const std::string text = end == std::string::npos ? status : status.substr(end + 2);
+  throw Error(text.empty() ? kFailed : "the SentencePiece library reports: " + text);
 }
 
 }  // namespace trireme::data::sentencepiece
