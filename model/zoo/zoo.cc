@@ -94,16 +94,22 @@ const Entry& find(const std::string& name) {
 // An option that only networks have whose names begin with one of `prefixes`.
 struct FamilyOption {
   const char* field;
-  bool (ZooConfig::*is_set)() const;
+  std::function<bool(const ZooConfig&)> is_set;
   std::vector<std::string> prefixes;
   const char* families;
 };
 
-// Throws ConfigError if an option is set that the network does not have.
+// Throws ConfigError if an option is set that the network does not have, or to a value that it would
+// ignore.
 void check_options(const ZooConfig& options) {
   static const std::vector<std::string> transformers{"gpt", "llama", "bert", "vit"};
   static const std::vector<std::string> all{"gpt", "llama", "bert", "vit", "lstm"};
   static const FamilyOption checked[] = {
+      {"hidden", [](const ZooConfig& zoo) { return zoo.hidden_size() > 0; }, {"mlp"}, "mlp has"},
+      {"dropout",
+       &ZooConfig::has_dropout,
+       {"mlp", "alexnet", "vgg", "gpt", "llama", "bert", "vit", "lstm"},
+       "mlp, AlexNet, VGG, transformers and lstm have"},
       {"blocks", &ZooConfig::has_blocks, all, "transformers and lstm have"},
       {"width", &ZooConfig::has_width, all, "transformers and lstm have"},
       {"heads", &ZooConfig::has_heads, transformers, "transformers have"},
@@ -118,7 +124,7 @@ void check_options(const ZooConfig& options) {
       {"segment_end", &ZooConfig::has_segment_end, {"bert"}, "BERT has"},
       {"vocab_size", &ZooConfig::has_vocab_size, {"bert"}, "BERT has"}};
   for (const FamilyOption& option : checked) {
-    if (!(options.*option.is_set)()) continue;
+    if (!option.is_set(options)) continue;
     const bool known = std::ranges::any_of(option.prefixes, [&](const std::string& prefix) {
       return options.name().starts_with(prefix);
     });
@@ -126,6 +132,10 @@ void check_options(const ZooConfig& options) {
     throw ConfigError(
         fmt::format("model.zoo.{}", option.field),
         fmt::format("'{}' has no {} to choose; {}", options.name(), option.field, option.families));
+  }
+  if (!(options.dropout() >= 0 && options.dropout() < 1)) {
+    throw ConfigError("model.zoo.dropout",
+                      fmt::format("must be at least 0 and below 1, got {}", options.dropout()));
   }
 }
 

@@ -381,6 +381,20 @@ TEST(Zoo, EncodersFitTheirData) {
   expect("name: 'gpt-mini' pooling: MEAN", words, {"model.zoo.pooling", "'gpt-mini'"});
 }
 
+TEST(Zoo, OptionsAreNotIgnored) {
+  const ModelInput images = classified({3, 32, 32}, 10), words = token_input(16, 50);
+  const auto expect = [](const std::string& options, const ModelInput& input,
+                         std::initializer_list<const char*> words_of_error) {
+    expect_mentions(zoo_error(options, input), words_of_error);
+  };
+  expect("name: 'resnet20' dropout: 0.5", images,
+         {"model.zoo.dropout", "'resnet20' has no dropout"});
+  expect("name: 'resnet20' hidden: 5", images, {"model.zoo.hidden", "'resnet20' has no hidden"});
+  expect("name: 'gpt-mini' dropout: -0.1", words,
+         {"model.zoo.dropout", "must be at least 0 and below 1, got -0.1"});
+  expect("name: 'lstm' dropout: nan", words, {"model.zoo.dropout", "got nan"});
+}
+
 TEST(Graph, ChecksEncoders) {
   const ModelInput images = classified({3, 4, 6}, 5), tokens = labeled_tokens(6, 4, 5);
   const auto error = [](const std::string& layers, const ModelInput& input) {
