@@ -100,6 +100,8 @@ TEST(Config, ErrorsNameLineFieldReasonAndNearestName) {
        "'FP32'?"},
       {replaced("momentum: 0.9", "nesterov: maybe"), "run.txtpb:6: optimizer.sgd.nesterov: "},
       {replaced("global: 64", "global: 0"), "run.txtpb:4: batch.global: must be at least 1, got 0"},
+      {replaced("global: 64", "global: 9223372036854775808 micro: 8"),
+       "run.txtpb:4: batch.global: integer out of range (9223372036854775808)"},
       {replaced("global: 64", ""), "run.txtpb:4: batch.global: is missing"},
       {replaced("epochs: 3", "epochs: 3 threads: 2147483647"),
        "run.txtpb:5: train.threads: must be at most 4096, got 2147483647"},

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "core/error.h"
 #include "core/text.h"
@@ -29,13 +30,15 @@ class IgnoreErrors final : public google::protobuf::io::ErrorCollector {
 
 class FirstError final : public google::protobuf::io::ErrorCollector {
  public:
-  void AddError(int line, int, const std::string& message) override {
+  void AddError(int line, int column, const std::string& message) override {
     if (!message_) {
       line_ = line + 1;
+      column_ = column + 1;
       message_ = message;
     }
   }
   int line_ = 0;
+  int column_ = 0;
   std::optional<std::string> message_;
 };
 
@@ -154,8 +157,8 @@ std::string explain(const std::string& message, const FieldPlace& place, const D
 
 }  // namespace
 
-std::vector<FieldPlace> field_places(const std::string& text, const Descriptor* root,
-                                     int last_line) {
+std::vector<FieldPlace> field_places(const std::string& text, const Descriptor* root, int last_line,
+                                     int last_column) {
   ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
   IgnoreErrors ignore;
   Tokenizer tokenizer(&stream, &ignore);
@@ -163,8 +166,10 @@ std::vector<FieldPlace> field_places(const std::string& text, const Descriptor* 
   tokenizer.set_allow_f_after_float(true);
   PlaceScanner scanner(root);
   while (tokenizer.Next()) {
-    if (last_line > 0 && tokenizer.current().line >= last_line) break;
-    scanner.token(tokenizer.current());
+    const Tokenizer::Token& token = tokenizer.current();
+    const std::pair place(token.line + 1, token.column + 1);
+    if (last_line > 0 && place > std::pair(last_line, last_column)) break;
+    scanner.token(token);
   }
   return std::move(scanner.places);
 }
@@ -213,7 +218,8 @@ std::vector<std::string> parse_text(const std::string& text, const std::string& 
   FieldPlace place;
   bool found = false;
   const std::string named = named_field(what);
-  for (const FieldPlace& candidate : field_places(text, message.GetDescriptor(), error.line_)) {
+  for (const FieldPlace& candidate :
+       field_places(text, message.GetDescriptor(), error.line_, error.column_)) {
     if (found && candidate.name != named) continue;
     place = candidate;
     found = candidate.name == named;
