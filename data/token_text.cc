@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "core/utf8.h"
 
 namespace trireme::data {
@@ -55,7 +56,7 @@ std::vector<int32_t> TokenText::encode(const std::string& text) const {
     if (found == tokens_.end()) found = tokens_.find(text.substr(at, 1));
     if (found == tokens_.end()) {
       throw Error(fmt::format("'{}' (byte {}) is not in the vocabulary of the training text",
-                              character, at));
+                              printable(character), at));
     }
     tokens.push_back(found->second);
     at += found->first.size();

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "data/token_text.h"
 #include "data/tokenizers/tokenizer.h"
 #include "launch/cli.h"
@@ -68,7 +70,8 @@ class Vocabulary {
       int32_t token = -1;
       const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), token);
       if (error != std::errc() || end != word.data() + word.size() || token < 0 || token >= size_) {
-        throw Error(fmt::format("'{}' is not a token: an integer in [0, {})", word, size_));
+        throw Error(
+            fmt::format("'{}' is not a token: an integer in [0, {})", printable(word), size_));
       }
       tokens.push_back(token);
     }
@@ -92,8 +95,14 @@ struct Text {
 std::vector<std::string> read_prompts(const GenerateOptions& options) {
   std::vector<std::string> prompts = options.prompts;
   if (!options.prompt_file.empty()) {
+    if (std::filesystem::is_directory(options.prompt_file)) {
+      throw DataError(options.prompt_file, "is a folder; name a file with one prompt per line");
+    }
     std::ifstream file(options.prompt_file);
-    for (std::string line; std::getline(file, line);) prompts.push_back(line);
+    for (std::string line; std::getline(file, line);) {
+      if (line.ends_with('\r')) line.pop_back();
+      prompts.push_back(std::move(line));
+    }
     if (file.bad() || !file.eof()) throw DataError(options.prompt_file, "cannot be read");
   }
   if (prompts.empty()) {
@@ -127,10 +136,14 @@ std::vector<Text> encode(const std::vector<std::string>& prompts, const Vocabula
 // Adds a token to the text, and checks whether the text is complete.
 void append(Text& text, int32_t token, const Vocabulary& vocabulary,
             const GenerateOptions& options) {
+  const size_t size = text.continuation.size();
   text.tokens.push_back(token);
   text.continuation += vocabulary.decode(token);
   size_t end = std::string::npos;
-  for (const std::string& stop : options.stops) end = std::min(end, text.continuation.find(stop));
+  for (const std::string& stop : options.stops) {
+    const size_t begin = size - std::min(size, stop.size() - 1);  // it does not end before `size`
+    end = std::min(end, text.continuation.find(stop, begin));
+  }
   if (end != std::string::npos) {
     text.continuation.resize(end);
     text.finish_reason = "stop";
@@ -259,7 +272,8 @@ void add_generate(ArgumentParser app, Command& chosen) {
                   "Text to continue; for runs on data.tokens without a vocab_file, token ids "
                   "separated by spaces. May be repeated")
       .one_value_each();
-  command.add_option("--prompts", options->prompt_file, "File with one prompt per line");
+  command.add_option("--prompts", options->prompt_file, "File with one prompt per line")
+      .metavar("FILE");
   command.add_option("--max-tokens", options->max_tokens, "Tokens to generate for each prompt")
       .between(1, 1 << 30)
       .show_default();

@@ -68,7 +68,7 @@ TEST_F(GenerateTest, ContinuesThePrompt) {
 }
 
 TEST_F(GenerateTest, ReadsPromptsFromAFile) {
-  const std::string file = scratch_->write("prompts", "abc\nklm\nhijklm\n");
+  const std::string file = scratch_->write("prompts", "abc\r\nklm\nhijklm\n");
   const std::vector<std::string> greedy{"--prompts",     file, "--max-tokens", "6",
                                         "--temperature", "0",  "--batch"};
   for (const char* batch : {"1", "2", "8"}) {
@@ -188,6 +188,11 @@ TEST_F(GenerateTest, ReportsInvalidPrompts) {
   expect_error({"--prompt", std::string(31, 'a')}, 3,
                "prompt 1: has 31 tokens, but the network reads at most 30");
   expect_error({"--prompts", "/no/such/file"}, 3, "/no/such/file: cannot be read");
+  expect_error({"--prompts", scratch_->path().string()}, 3,
+               "is a folder; name a file with one prompt");
+  using std::string_literals::operator""s;
+  expect_error({"--prompts", scratch_->write("nul", "ab\0c\n"s)}, 3,
+               "prompt 1: '\\x00' (byte 2) is not in the vocabulary");
   expect_error({"--prompt", "a", "--temperature", "-1"}, 2, "--temperature");
   expect_error({"--prompt", "a", "--top-p", "1.5"}, 2, "--top-p");
 }
