@@ -262,7 +262,7 @@ void print_classes(const Result& result) {
   fmt::print("classes  {}, samples per class {}\n", counts.size(), range_text(counts));
   if (counts.size() > kMaxListed) {
     const auto name = [&](auto place) { return class_text(result.names, place - counts.begin()); };
-    fmt::print("         min {}, max {}\n", name(min), name(max));
+    fmt::print("         min for '{}', max for '{}'\n", name(min), name(max));
     return;
   }
   for (size_t c = 0; c < counts.size(); ++c) {

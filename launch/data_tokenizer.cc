@@ -104,9 +104,9 @@ void add_data_tokenizer(ArgumentParser data, Command& chosen) {
   auto options = std::make_shared<DataTokenizerOptions>();
   ArgumentParser command =
       data.add_command("tokenizer",
-                       "Train a SentencePiece tokenizer on texts\nThe model is for data.text and "
-                       "data.tokens. It preserves texts: characters that it does not know become "
-                       "bytes.");
+                       "Train a SentencePiece tokenizer on texts\nThe model is for data.text, "
+                       "data.tokens and data.labeled_text. It preserves texts: characters that it "
+                       "does not know become bytes.");
   command.add_option("FILE", options->files, "Text (UTF-8), which may be compressed with gzip")
       .required();
   command.add_option("--vocab", options->vocab_size, "Number of tokens")

@@ -207,7 +207,7 @@ void add_eval(ArgumentParser app, Command& chosen) {
   command.add_option(
       "--data", options->data,
       "Evaluate on other data than the run's: a folder with one subfolder per class, tar shards, a "
-      "CSV file, or a data.root with files like the run's");
+      "CSV file, labeled texts (*.csv, *.tsv, *.jsonl), or a data.root with files like the run's");
   command.add_flag("--details", options->details,
                    "Also print the scores of each class and the most confident mistakes, or, for "
                    "regression, the errors of each output");

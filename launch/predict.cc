@@ -231,12 +231,12 @@ int predict(const PredictOptions& options) {
 void add_predict(ArgumentParser app, Command& chosen) {
   auto options = std::make_shared<PredictOptions>();
   ArgumentParser command =
-      app.add_command("predict", "Apply a trained network to images or tables");
+      app.add_command("predict", "Apply a trained network to images, tables or texts");
   options->add_path(command);
   command
       .add_option("INPUT", options->inputs,
-                  "Images (JPEG, PNG), folders or tar files of images, or tables of numbers "
-                  "(*.csv, *.npy)")
+                  "Images (JPEG, PNG), folders or tar files of images, tables of numbers (*.csv, "
+                  "*.npy), or texts (*.csv, *.tsv, *.jsonl, folders of *.txt, or a file each)")
       .required();
   command.add_option("--top", options->top, "Print the N most probable classes of each input")
       .positive()
