@@ -11,8 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kTimeout = 3;            // of kEndlessRun
-constexpr double kBound = kTimeout + 14;  // with the 40 steps before, of 4 ranks on a busy machine
+constexpr double kTimeout = 3;           // of kEndlessRun
+constexpr double kBound = kTimeout + 5;  // with the 40 steps before
 constexpr int kRanks = 4;
 
 class Stages : public FaultTest {

@@ -144,6 +144,21 @@ TEST_P(PipelineTest, IsBitwiseAccumulation) {
   }
 }
 
+// The first stage only flattens, and the last of three only computes the loss.
+TEST_P(PipelineTest, AStageMayHaveNoParameters) {
+  if (world_->size() == 4) GTEST_SKIP() << "the network has no more than 3 stages";
+  expect_same_training(kOneLayer, "one-layer");
+}
+
+TEST_P(PipelineTest, RefusesImpossibleCuts) {
+  if (world_->size() == 3) {
+    expect_refused({"parallel={stages: 3 cut_after: ['d', 'a']}"}, "'a' does not come after 'd'");
+  }
+  if (world_->size() == 4) {
+    expect_refused({stages()}, "places where the network can be cut; use at most 3", kOneLayer);
+  }
+}
+
 // Norms are summed over stages, which rounds differently.
 TEST_P(PipelineTest, SumsNormsOverStages) {
   for (const auto& [name, assignment] :
@@ -290,12 +305,8 @@ TEST_P(PipelineTest, RefusesWhatItCannotDo) {
   expect_invalid({"parallel={stages: 2 cut_after: ['a', 'b']}"},
                  "names 2 layers, but parallel.stages: 2 requires 1");
   expect_refused({stages(), "batch.micro=5"}, "statistics over all ranks", kSyncNorm);
-  if (world_->size() == 3) {
-    expect_refused({"parallel={stages: 3 cut_after: ['d', 'a']}"}, "'a' does not come after 'd'");
-  }
   if (world_->size() == 2) {
     expect_refused({stages(), "parallel.cut_after=aa"}, "cannot be cut after");
-    expect_refused({stages()}, "places where the network can be cut; use at most ", kOneLayer);
   }
 }
 

@@ -106,7 +106,8 @@ struct Step::State {
                     data::share_of(plan.global, grid().replica, grid().replicas), has_rows);
     if (pipeline || !shard.is_whole() || has_rows) {
       const Buffer& work = arrays->activations();
-      state->distribute(parameters, world, *communicator, *stream, {work.data(), work.bytes()});
+      state->distribute(parameters, world, *communicator, /*has_stages=*/pipeline != nullptr,
+                        *stream, {work.data(), work.bytes()});
     }
   }
 
