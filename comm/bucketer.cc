@@ -44,7 +44,6 @@ struct Bucketer::State {
   struct Times {
     Times(Device& device, size_t buckets, bool gathers) {
       const auto event = [&] { return device.create_event(EventKind::kTimed); };
-      computed = event();
       for (size_t i = 0; i < buckets; ++i) {
         begin.push_back(event());
         end.push_back(event());
@@ -54,7 +53,6 @@ struct Bucketer::State {
       }
     }
 
-    std::unique_ptr<Event> computed;            // all gradients are computed
     std::vector<std::unique_ptr<Event>> begin;  // of the sum, by bucket
     std::vector<std::unique_ptr<Event>> end;
     // Of the gather, by bucket; empty if nothing is gathered:
@@ -247,7 +245,6 @@ void Bucketer::advance(int64_t final_end) {
 
 void Bucketer::finish() {
   if (!state_) return;
-  state_->compute.record(*state_->now->computed);
   advance(buckets_.back().end);
   state_->join();
   state_->next = 0;
@@ -279,14 +276,6 @@ std::vector<TimeSpan> Bucketer::gathers(Event& since, int slot) const {
   const State::Times& then = state_->times_of(slot);
   return then.finished ? state_->spans(since, then.gather_begin, then.gather_end)
                        : std::vector<TimeSpan>();
-}
-
-double Bucketer::exposed_seconds(int slot) const {
-  if (!state_) return 0;
-  const State::Times& then = state_->times_of(slot);
-  if (!then.finished) return 0;
-  if (!state_->background) return state_->communication_seconds(then);
-  return std::max(0.0, state_->device.seconds_between(*then.computed, *then.end.back()));
 }
 
 }  // namespace trireme::comm

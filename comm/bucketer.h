@@ -100,11 +100,10 @@ class Bucketer {
 
   std::span<const Bucket> buckets() const { return buckets_; }
 
-  // Return times of the latest step that used `slot`. Call them once the compute stream has
-  // passed that step's finish(). The first is the time spent in sums and gathers, including the time
-  // spent waiting for slower ranks; the second is the part of it after all gradients were computed.
+  // Returns the time that the latest step that used `slot` spent in sums and gathers, including the
+  // time spent waiting for slower ranks. Call this and the functions below once the compute stream
+  // has passed that step's finish().
   double communication_seconds(int slot = 0) const;
-  double exposed_seconds(int slot = 0) const;
 
   // Returns when the sum of each bucket began and ended in that step, in seconds since `since`, an
   // event of the same device. Empty if nothing is summed.

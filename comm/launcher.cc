@@ -1,21 +1,15 @@
-#include <charconv>
 #include <cstdlib>
 #include <optional>
-#include <string_view>
 
 #include "comm/world.h"
+#include "core/parse_number.h"
 
 namespace trireme::comm {
 namespace {
 
 std::optional<int> number(const char* variable) {
   const char* text = std::getenv(variable);
-  if (!text) return {};
-  const std::string_view view = text;
-  int value = 0;
-  const auto [end, error] = std::from_chars(view.data(), view.data() + view.size(), value);
-  if (error != std::errc() || end != view.data() + view.size()) return {};
-  return value;
+  return text ? parse_number<int>(text) : std::nullopt;
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ std::vector<int64_t> TableColumns::features() const {
 std::vector<std::string> TableColumns::label_names() const {
   std::vector<std::string> label_names;
   if (names.empty()) return label_names;
-  for (const int64_t column : labels) label_names.push_back(names[static_cast<size_t>(column)]);
+  for (const int64_t column : labels) label_names.push_back(names[column]);
   return label_names;
 }
 

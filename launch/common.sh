@@ -27,6 +27,18 @@ arguments() {
   (($# == count)) || misuse "expected $count arguments, got $#"
 }
 
+# writable PATH...: exits with 1 unless files can be written to these folders, or they can be created.
+writable() {
+  local path
+  for path; do
+    path=$(realpath -m "$path")
+    while [[ ! -e $path ]]; do path=$(dirname "$path"); done
+    [[ -d $path && -w $path && -x $path ]] && continue
+    echo "$(realpath --relative-to="$root" "$0"): cannot write to $path; run it as a user who can" >&2
+    exit 1
+  done
+}
+
 # Open MPI refuses to run as root without these variables. Containers often have no other user.
 if ((EUID == 0)); then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
@@ -59,6 +71,7 @@ quietly() {
 build() {
   local preset=$1 folder=$root/build/$1
   shift
+  writable "$folder"
   # The default g++ of Ubuntu 22.04 is version 11, which is too old.
   if [[ -z ${CXX:-} ]] && command -v g++-12 >/dev/null && [[ $(g++ -dumpversion) =~ ^([0-9]|1[01])(\.|$) ]]; then
     export CXX=g++-12

@@ -79,27 +79,26 @@ std::string to_onnx(const Saved& saved, const ExportOptions& options,
 // Adds the tensor, or the parts of which the file stores one after the other.
 void add_entries(model::NameStyle style, const std::string& ours, const std::string& name,
                  const Shape& shape, std::vector<train::SafetensorsEntry>& entries) {
-  const auto parts = model::parts_of(name);
-  if (style != model::NameStyle::kHuggingFace || !parts) {
-    entries.push_back({name, model::shape_in(style, ours, shape)});
-    return;
+  std::vector<model::Part> parts;
+  if (style == model::NameStyle::kHuggingFace) parts = model::parts_of(name, shape);
+  if (parts.empty()) entries.push_back({name, model::shape_in(style, ours, shape)});
+  for (const model::Part& part : parts) {
+    Shape rows = shape;
+    rows[0] = part.rows;
+    entries.push_back({part.name, rows});
   }
-  Shape part = shape;
-  part[0] /= std::ssize(*parts);
-  for (const std::string& each : *parts) entries.push_back({each, part});
 }
 
 std::string to_safetensors(const Saved& saved, model::NameStyle style,
                            const InputDescription& input) {
-  if (style == model::NameStyle::kTorchvision &&
-      !model::has_torchvision_names(train::model_name(saved.config.run))) {
-    throw ConfigError("--names",
-                      train::model_name(saved.config.run) + " is not a network of torchvision");
+  const std::string network = train::model_name(saved.config.run);
+  if (style == model::NameStyle::kTorchvision && !model::has_torchvision_names(network)) {
+    throw ConfigError("--names", network + " is not a network of torchvision");
   }
   std::vector<train::SafetensorsEntry> entries;
   size_t bytes = 0;
   for (const auto& [ours, weight] : saved.weights) {
-    const std::optional<std::string> name = model::name_in(style, ours);
+    const std::optional<std::string> name = model::name_in(style, network, ours);
     if (!name) throw ConfigError("--names", "'" + ours + "' has no name in that project");
     add_entries(style, ours, *name, weight.shape, entries);
     bytes += weight.values.size() * sizeof(float);

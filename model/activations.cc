@@ -21,9 +21,9 @@ std::vector<MemoryRequest> lifetimes(std::span<const Instruction> instructions,
   for (size_t i = 0; i < instructions.size(); ++i) {
     for (ValueId arg : instructions[i].args) {
       if (arg == kNoValue) continue;
-      const Value& value = values[static_cast<size_t>(arg)];
+      const Value& value = values[arg];
       if (value.home != Home::kActivations) continue;
-      MemoryRequest& request = requests[static_cast<size_t>(value.storage)];
+      MemoryRequest& request = requests[value.storage];
       request.bytes = std::max(request.bytes, value.spec.bytes());
       if (request.first < 0) request.first = static_cast<int>(i);
       request.last = static_cast<int>(i);
@@ -37,8 +37,8 @@ void share_in_place(std::span<const Instruction> instructions, std::span<Value> 
   std::vector<int> shared_with(values.size(), -1);  // by storage that was replaced
   const auto storage_of = [&](const Value& value) {
     int storage = value.storage;
-    while (shared_with[static_cast<size_t>(storage)] >= 0) {
-      storage = shared_with[static_cast<size_t>(storage)];
+    while (shared_with[storage] >= 0) {
+      storage = shared_with[storage];
     }
     return storage;
   };
@@ -47,23 +47,23 @@ void share_in_place(std::span<const Instruction> instructions, std::span<Value> 
     if (instruction.collective) continue;
     std::vector<int> taken;
     for (auto [out, in] : ops::aliases(instruction.op)) {
-      const ValueId out_id = instruction.args[static_cast<size_t>(out)];
-      const ValueId in_id = instruction.args[static_cast<size_t>(in)];
+      const ValueId out_id = instruction.args[out];
+      const ValueId in_id = instruction.args[in];
       if (out_id == kNoValue || in_id == kNoValue) continue;
-      const Value& to = values[static_cast<size_t>(out_id)];
-      const Value& from = values[static_cast<size_t>(in_id)];
+      const Value& to = values[out_id];
+      const Value& from = values[in_id];
       if (to.home != Home::kActivations || from.home != Home::kActivations) continue;
       const int replaced = storage_of(to);
       const int shared = storage_of(from);
-      MemoryRequest& output = requests[static_cast<size_t>(replaced)];
-      MemoryRequest& input = requests[static_cast<size_t>(shared)];
+      MemoryRequest& output = requests[replaced];
+      MemoryRequest& input = requests[shared];
       const bool fits = replaced != shared && output.first == static_cast<int>(i) &&
                         input.last == static_cast<int>(i) && output.bytes == input.bytes &&
                         std::find(taken.begin(), taken.end(), shared) == taken.end();
       if (!fits) continue;
       taken.push_back(shared);
       input.last = output.last;
-      shared_with[static_cast<size_t>(replaced)] = shared;
+      shared_with[replaced] = shared;
     }
   }
   for (Value& value : values) value.storage = storage_of(value);
@@ -75,8 +75,8 @@ std::vector<size_t> bytes_in_use(std::span<const Instruction> instructions,
   std::vector<size_t> released(instructions.size() + 1);
   for (const MemoryRequest& request : lifetimes(instructions, values)) {
     if (request.first < 0) continue;
-    allocated[static_cast<size_t>(request.first)] += device_aligned(request.bytes);
-    released[static_cast<size_t>(request.last) + 1] += device_aligned(request.bytes);
+    allocated[request.first] += device_aligned(request.bytes);
+    released[request.last + 1] += device_aligned(request.bytes);
   }
   std::vector<size_t> in_use(instructions.size());
   size_t bytes = 0;

@@ -25,16 +25,16 @@ size_t remove_dead(std::vector<Instruction>& instructions, const std::vector<Val
   for (size_t i = instructions.size(); i-- > 0;) {
     const Instruction& instruction = instructions[i];
     for (size_t a = 0; a < instruction.args.size(); ++a) {
-      if (instruction.args[a] == kNoValue || !instruction.writes(static_cast<int>(a))) continue;
-      const Value& value = values[static_cast<size_t>(instruction.args[a])];
-      if (value.home != Home::kActivations || read[static_cast<size_t>(value.storage)]) {
+      if (instruction.args[a] == kNoValue || !instruction.writes(a)) continue;
+      const Value& value = values[instruction.args[a]];
+      if (value.home != Home::kActivations || read[value.storage]) {
         needed[i] = true;
       }
     }
     if (!needed[i]) continue;
     for (ValueId arg : instruction.args) {
       if (arg == kNoValue) continue;
-      read[static_cast<size_t>(values[static_cast<size_t>(arg)].storage)] = true;
+      read[values[arg].storage] = true;
     }
   }
   std::vector<Instruction> remaining;
@@ -80,11 +80,9 @@ std::vector<int> last_writes(const CompiledNetwork& network, const Parameters& p
   for (size_t i = 0; i < network.instructions.size(); ++i) {
     const Instruction& instruction = network.instructions[i];
     for (size_t a = 0; a < instruction.args.size(); ++a) {
-      const ValueId arg = instruction.args[a];
-      if (arg == kNoValue || !instruction.writes(static_cast<int>(a))) continue;
-      const Value& value = network.values[static_cast<size_t>(arg)];
-      if (value.home == Home::kGradient)
-        last[static_cast<size_t>(value.index)] = static_cast<int>(i);
+      if (instruction.args[a] == kNoValue || !instruction.writes(a)) continue;
+      const Value& value = network.values[instruction.args[a]];
+      if (value.home == Home::kGradient) last[value.index] = static_cast<int>(i);
     }
   }
   return last;
@@ -93,7 +91,7 @@ std::vector<int> last_writes(const CompiledNetwork& network, const Parameters& p
 void adopt_specs(const CompiledNetwork& network, Parameters& parameters) {
   for (const Value& value : network.values) {
     if (value.home != Home::kParameter) continue;
-    Parameter& parameter = parameters.all[static_cast<size_t>(value.index)];
+    Parameter& parameter = parameters.all[value.index];
     parameter.spec.layout = value.spec.layout;
     parameter.dtype = value.spec.dtype;
   }
@@ -116,7 +114,7 @@ void separate(std::vector<Named>& own, std::vector<Named>& of_other_stages, Home
     return value.home == home || value.home == other_home;
   };
   for (const Value& value : values) {
-    if (refers(value)) new_index[static_cast<size_t>(value.index)] = 0;
+    if (refers(value)) new_index[value.index] = 0;
   }
   std::vector<Named> used;
   for (size_t i = 0; i < own.size(); ++i) {
@@ -125,7 +123,7 @@ void separate(std::vector<Named>& own, std::vector<Named>& of_other_stages, Home
   }
   own = std::move(used);
   for (Value& value : values) {
-    if (refers(value)) value.index = new_index[static_cast<size_t>(value.index)];
+    if (refers(value)) value.index = new_index[value.index];
   }
 }
 
@@ -135,9 +133,9 @@ void find_stages(const CompiledNetwork& network, const Stage& stage, Parameters&
     const int index = stage_of(instruction.node, stage.begins);
     for (const ValueId arg : instruction.args) {
       if (arg == kNoValue) continue;
-      const Value& value = network.values[static_cast<size_t>(arg)];
+      const Value& value = network.values[arg];
       if (value.home != Home::kParameter && value.home != Home::kGradient) continue;
-      std::vector<int>& stages = parameters.all[static_cast<size_t>(value.index)].stages;
+      std::vector<int>& stages = parameters.all[value.index].stages;
       const auto place = std::ranges::lower_bound(stages, index);
       if (place == stages.end() || *place != index) stages.insert(place, index);
     }
@@ -245,11 +243,11 @@ void place_transient_gradients(CompiledNetwork& network, const Parameters& param
     begins.push_back(bucket_end);
   }
   for (int i = 0; i < end; ++i) {
-    for (const ValueId arg : network.instructions[static_cast<size_t>(i)].args) {
+    for (const ValueId arg : network.instructions[i].args) {
       if (arg == kNoValue) continue;
-      const Value& value = network.values[static_cast<size_t>(arg)];
+      const Value& value = network.values[arg];
       if (value.home != Home::kGradient) continue;
-      const Parameter& parameter = parameters.all[static_cast<size_t>(value.index)];
+      const Parameter& parameter = parameters.all[value.index];
       MemoryRequest& bucket = buckets[bucket_of(parameters, parameter)];
       bucket.first = std::min(bucket.first, i);
       bucket.last = i;
@@ -263,7 +261,7 @@ void place_transient_gradients(CompiledNetwork& network, const Parameters& param
   network.bucket_offsets = std::move(plan.offsets);
   for (Value& value : network.values) {
     if (value.home != Home::kGradient) continue;
-    const Parameter& parameter = parameters.all[static_cast<size_t>(value.index)];
+    const Parameter& parameter = parameters.all[value.index];
     if (parameter.frozen) continue;
     const size_t bucket = bucket_of(parameters, parameter);
     value.offset =
@@ -309,17 +307,17 @@ void place_arguments(CompiledNetwork& network) {
     operation.args = args.size();
     for (size_t a = 0; a < args.size(); ++a) {
       if (args[a] == kNoValue) continue;
-      const Value& value = network.values[static_cast<size_t>(args[a])];
+      const Value& value = network.values[args[a]];
       if (value.home != Home::kPort) continue;
       const int64_t rows = std::max<int64_t>(1, value.spec.shape[0]);
-      network.port_args[static_cast<size_t>(value.index)].push_back(
+      network.port_args[value.index].push_back(
           {.place = network.table_size + a,
            .offset = value.offset,
            .row_bytes = value.spec.bytes() / static_cast<size_t>(rows)});
     }
     network.table_size += args.size();
     if (!operation.collective) continue;
-    const TensorSpec& spec = network.values[static_cast<size_t>(args[0])].spec;
+    const TensorSpec& spec = network.values[args[0]].spec;
     operation.count = spec.shape.elements();
     operation.dtype = spec.dtype;
   }
@@ -330,7 +328,7 @@ void find_final_gradients(CompiledNetwork& network, const Parameters& parameters
   const std::vector<int> last = last_writes(network, parameters);
   for (const int writer : last) {
     if (writer < 0) continue;
-    int64_t& end = network.operations[static_cast<size_t>(writer)].final_end;
+    int64_t& end = network.operations[writer].final_end;
     end = parameters.trained_elements;
     for (size_t p = 0; p < last.size(); ++p) {
       if (last[p] > writer) end = std::min(end, parameters.all[p].begin);
@@ -345,9 +343,9 @@ void find_first_reads(CompiledNetwork& network, const Parameters& parameters) {
     const int64_t before = lowest;
     for (const ValueId arg : network.instructions[i].args) {
       if (arg == kNoValue) continue;
-      const Value& value = network.values[static_cast<size_t>(arg)];
+      const Value& value = network.values[arg];
       if (value.home != Home::kParameter) continue;
-      lowest = std::min(lowest, parameters.all[static_cast<size_t>(value.index)].begin);
+      lowest = std::min(lowest, parameters.all[value.index].begin);
     }
     if (lowest < before) network.operations[i].reads_from = lowest;
   }

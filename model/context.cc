@@ -51,8 +51,7 @@ Context::Context(const Program& program, const ModelArrays& arrays, void* activa
     const std::vector<ValueId>& args = network_->instructions[i].args;
     for (size_t a = 0; a < args.size(); ++a) {
       if (args[a] == kNoValue) continue;
-      table_[network_->operations[i].first_arg + a] =
-          address(network_->values[static_cast<size_t>(args[a])], arrays);
+      table_[network_->operations[i].first_arg + a] = address(network_->values[args[a]], arrays);
     }
   }
 }
@@ -98,12 +97,11 @@ void Context::backward(Stream& stream, const std::function<void(int64_t)>& final
 void* Context::address(const Value& value, const ModelArrays& arrays) const {
   const auto at = [](void* base, size_t bytes) { return static_cast<std::byte*>(base) + bytes; };
   const auto element = [&](void* array, const std::vector<int64_t>& begins) {
-    return at(array, static_cast<size_t>(begins[static_cast<size_t>(value.index)]) *
-                         size_of(value.spec.dtype));
+    return at(array, static_cast<size_t>(begins[value.index]) * size_of(value.spec.dtype));
   };
   switch (value.home) {
     case Home::kActivations:
-      return at(activations_, network_->offsets[static_cast<size_t>(value.storage)]);
+      return at(activations_, network_->offsets[value.storage]);
     case Home::kParameter:
       return element(
           value.spec.dtype == network_->array_dtype ? arrays.parameters : arrays.low_precision,
@@ -167,7 +165,7 @@ std::string Context::describe(size_t instruction, const Value& value) const {
   if (node < 0) return "the normalized input";
   const bool forward = instruction < network_->forward_instructions;
   return fmt::format("{} layer '{}'", forward ? "output of" : "gradient in",
-                     network_->nodes[static_cast<size_t>(node)].name);
+                     network_->nodes[node].name);
 }
 
 // Describes the first value that is not finite among those that the instruction writes (`written`)
@@ -177,11 +175,8 @@ std::string Context::not_finite(size_t instruction, bool written, Device& device
                                 Stream& stream) const {
   const std::vector<ValueId>& args = network_->instructions[instruction].args;
   for (size_t a = 0; a < args.size(); ++a) {
-    if (args[a] == kNoValue ||
-        network_->instructions[instruction].writes(static_cast<int>(a)) != written) {
-      continue;
-    }
-    const Value& value = network_->values[static_cast<size_t>(args[a])];
+    if (args[a] == kNoValue || network_->instructions[instruction].writes(a) != written) continue;
+    const Value& value = network_->values[args[a]];
     if (!written && value.home == Home::kActivations) continue;
     std::vector<std::byte> host(value.spec.bytes());
     device.copy(host.data(), table_[network_->operations[instruction].first_arg + a], host.size(),

@@ -20,6 +20,44 @@ int index_of(const std::vector<Named>& all, const std::string& name) {
   return found == all.end() ? -1 : static_cast<int>(found - all.begin());
 }
 
+// Add a parameter or a running statistic, unless there is one of this name, and return its index.
+// Throws Error if layers that share a parameter disagree about its shape.
+int declare(const std::string& name, const Signature::Parameter& declared, Parameters& parameters) {
+  const int known = index_of(parameters.all, name);
+  if (known < 0) {
+    const auto index = static_cast<int>(parameters.all.size());
+    const DType array = parameters.array_dtype();
+    parameters.all.push_back({.name = name,
+                              .spec = {array, declared.shape, Layout::any()},
+                              .dtype = declared.full_precision ? array : parameters.dtype,
+                              .init = declared.init,
+                              .decays = declared.decays,
+                              .frozen = declared.frozen,
+                              .index = index});
+    return index;
+  }
+  const Shape& shape = parameters.all[known].spec.shape;
+  if (shape != declared.shape && !declared.by_position) {
+    throw Error(fmt::format("parameter {} is {} in this network and {} in another that shares it",
+                            name, declared.shape.to_string(), shape.to_string()));
+  }
+  return known;
+}
+
+int declare(const Node& node, const Signature::RunningStat& declared, Parameters& parameters) {
+  const std::string name = node.name + "." + declared.name;
+  const int known = index_of(parameters.running_stats, name);
+  if (known >= 0) return known;
+  const auto index = static_cast<int>(parameters.running_stats.size());
+  parameters.running_stats.push_back(
+      {.name = name,
+       .spec = {parameters.array_dtype(), declared.shape, Layout::row_major()},
+       .initial = declared.initial,
+       .frozen = !node.signature.trained(),
+       .index = index});
+  return index;
+}
+
 }  // namespace
 
 Emitter::Emitter(const Graph& graph, ops::Backend& backend, const CompileOptions& options,
@@ -46,7 +84,7 @@ Emitter::Emitter(const Graph& graph, ops::Backend& backend, const CompileOptions
 std::optional<ops::SoftmaxCrossEntropy> Emitter::find_chunked_loss() const {
   const Node& loss = graph_.nodes.back();
   if (!options_.loss || options_.output || loss.inputs[0] < 0) return std::nullopt;
-  const Node& head = graph_.nodes[static_cast<size_t>(loss.inputs[0])];
+  const Node& head = graph_.nodes[loss.inputs[0]];
   const int64_t bytes = options_.batch * head.signature.output.elements() *
                         static_cast<int64_t>(size_of(parameters_.dtype));
   const bool chunked = bytes > ops::LinearCrossEntropy::kChunkBytes && head.layer->is_linear() &&
@@ -58,39 +96,11 @@ void Emitter::declare_parameters() {
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     const Node& node = graph_.nodes[n];
     for (const Signature::Parameter& declared : node.signature.parameters) {
-      const std::string name = parameter_name(node, declared);
-      int index = index_of(parameters_.all, name);
-      if (index < 0) {
-        index = static_cast<int>(parameters_.all.size());
-        parameters_.all.push_back(
-            {.name = name,
-             .spec = {parameters_.array_dtype(), declared.shape, Layout::any()},
-             .dtype = declared.full_precision ? parameters_.array_dtype() : parameters_.dtype,
-             .init = declared.init,
-             .decays = declared.decays,
-             .frozen = declared.frozen,
-             .index = index});
-      } else if (const Shape& shape = parameters_.all[static_cast<size_t>(index)].spec.shape;
-                 shape != declared.shape && !declared.by_position) {
-        throw Error(
-            fmt::format("parameter {} is {} in this network and {} in another that shares it", name,
-                        declared.shape.to_string(), shape.to_string()));
-      }
-      nodes_[n].parameters.push_back(index);
+      nodes_[n].parameters.push_back(
+          declare(parameter_name(node, declared), declared, parameters_));
     }
     for (const Signature::RunningStat& declared : node.signature.running_stats) {
-      const std::string name = node.name + "." + declared.name;
-      int index = index_of(parameters_.running_stats, name);
-      if (index < 0) {
-        index = static_cast<int>(parameters_.running_stats.size());
-        parameters_.running_stats.push_back(
-            {.name = name,
-             .spec = {gradient_dtype(), declared.shape, Layout::row_major()},
-             .initial = declared.initial,
-             .frozen = !node.signature.trained(),
-             .index = index});
-      }
-      nodes_[n].running_stats.push_back(index);
+      nodes_[n].running_stats.push_back(declare(node, declared, parameters_));
     }
   }
   for (size_t i = 0; i < parameters_.all.size(); ++i) {
@@ -107,7 +117,7 @@ void Emitter::declare_parameters() {
     const Node& node = graph_.nodes[n];
     nodes_[n].needs_gradient =
         node.signature.trained() || std::ranges::any_of(node.inputs, [&](int input) {
-          return input >= 0 && nodes_[static_cast<size_t>(input)].needs_gradient;
+          return input >= 0 && nodes_[input].needs_gradient;
         });
   }
   for (size_t i = 0; i < parameters_.running_stats.size(); ++i) {
@@ -180,7 +190,7 @@ void Emitter::backward() {
       layer.backward(*this, nodes_[n].gradient);
     }
     for (auto [parameter, temporary] : pending_) {
-      const ValueId sum = gradient_values_[static_cast<size_t>(parameter)];
+      const ValueId sum = gradient_values_[parameter];
       emit(ops::Add{}, {sum, temporary, sum});
     }
     pending_.clear();
@@ -200,36 +210,24 @@ ValueId Emitter::target_rows() {
   return view(target_, {spec(target_).shape.elements()});
 }
 
-uint64_t Emitter::layer_id() const {
-  return name_hash(graph_.nodes[static_cast<size_t>(current_)].name);
-}
+uint64_t Emitter::layer_id() const { return name_hash(graph_.nodes[current_].name); }
 
-int Emitter::inputs() const {
-  return static_cast<int>(graph_.nodes[static_cast<size_t>(current_)].inputs.size());
-}
+int Emitter::inputs() const { return static_cast<int>(graph_.nodes[current_].inputs.size()); }
 
 ValueId Emitter::input(int i) const {
-  const int node = graph_.nodes[static_cast<size_t>(current_)].inputs[static_cast<size_t>(i)];
-  return node < 0 ? input_ : nodes_[static_cast<size_t>(node)].output;
+  const int node = graph_.nodes[current_].inputs[i];
+  return node < 0 ? input_ : nodes_[node].output;
 }
 
-ValueId Emitter::output() const { return nodes_[static_cast<size_t>(current_)].output; }
+ValueId Emitter::output() const { return nodes_[current_].output; }
 
-Shape Emitter::output_shape() const {
-  return with_batch(graph_.nodes[static_cast<size_t>(current_)].signature.output);
-}
+Shape Emitter::output_shape() const { return with_batch(graph_.nodes[current_].signature.output); }
 
-int64_t Emitter::sequence_length() const {
-  return graph_.nodes[static_cast<size_t>(current_)].signature.output[0];
-}
+int64_t Emitter::sequence_length() const { return graph_.nodes[current_].signature.output[0]; }
 
-ValueId Emitter::parameter(int i) const {
-  return parameter_values_[static_cast<size_t>(parameter_index(i))];
-}
+ValueId Emitter::parameter(int i) const { return parameter_values_[parameter_index(i)]; }
 
-int Emitter::parameter_index(int i) const {
-  return nodes_[static_cast<size_t>(current_)].parameters[static_cast<size_t>(i)];
-}
+int Emitter::parameter_index(int i) const { return nodes_[current_].parameters[i]; }
 
 ValueId Emitter::gradient_array(int i) {
   const auto index = static_cast<size_t>(parameter_index(i));
@@ -237,7 +235,7 @@ ValueId Emitter::gradient_array(int i) {
   // The layout of the parameter is known, since its forward pass has been planned. If one operation
   // does both passes, its plan chooses the layout.
   if (!parameters_.all[index].frozen) {
-    values_[static_cast<size_t>(gradient)].spec.layout = spec(parameter_values_[index]).layout;
+    values_[gradient].spec.layout = spec(parameter_values_[index]).layout;
   }
   return gradient;
 }
@@ -263,17 +261,13 @@ ValueId Emitter::gradient_sum(int i) {
 }
 
 ValueId Emitter::running_stat(int i) const {
-  const int index = nodes_[static_cast<size_t>(current_)].running_stats[static_cast<size_t>(i)];
-  return running_stat_values_[static_cast<size_t>(index)];
+  const int index = nodes_[current_].running_stats[i];
+  return running_stat_values_[index];
 }
 
-void Emitter::save_for_backward(ValueId value) {
-  nodes_[static_cast<size_t>(current_)].saved.push_back(value);
-}
+void Emitter::save_for_backward(ValueId value) { nodes_[current_].saved.push_back(value); }
 
-ValueId Emitter::saved(int i) const {
-  return nodes_[static_cast<size_t>(current_)].saved[static_cast<size_t>(i)];
-}
+ValueId Emitter::saved(int i) const { return nodes_[current_].saved[i]; }
 
 ValueId Emitter::new_value(const Shape& shape, Layout layout) {
   return new_value(parameters_.dtype, shape, std::move(layout));
@@ -308,7 +302,7 @@ ValueId Emitter::document_starts(int32_t end) {
 
 ValueId Emitter::new_cache(DType dtype, const Shape& shape) {
   const ValueId cache = add_port(Port::kCache, {dtype, shape, Layout::row_major()});
-  values_[static_cast<size_t>(cache)].offset = cache_bytes_;
+  values_[cache].offset = cache_bytes_;
   cache_bytes_ += device_aligned(spec(cache).bytes());
   return cache;
 }
@@ -320,11 +314,11 @@ Emitter::State Emitter::carried_state(const std::string& name, const Shape& row)
   const TensorSpec spec{gradient_dtype(), Shape(extents), Layout::row_major()};
   const State state{add_port(Port::kStatesBefore, spec), add_port(Port::kStatesAfter, spec)};
   for (const ValueId value : {state.before, state.after}) {
-    values_[static_cast<size_t>(value)].offset = carried_row_bytes_;
+    values_[value].offset = carried_row_bytes_;
   }
   const size_t row_bytes = spec.bytes() / static_cast<size_t>(batch());
   carried_row_bytes_ += row_bytes;
-  const std::string& layer = graph_.nodes[static_cast<size_t>(current_)].name;
+  const std::string& layer = graph_.nodes[current_].name;
   carried_states_.push_back({layer + "." + name, row, row_bytes});
   return state;
 }
@@ -332,7 +326,7 @@ Emitter::State Emitter::carried_state(const std::string& name, const Shape& row)
 ValueId Emitter::workspace() { return add_value({.spec = ops::unsized_workspace()}); }
 
 ValueId Emitter::view(ValueId value, const Shape& shape) {
-  Value same = values_[static_cast<size_t>(value)];
+  Value same = values_[value];
   same.spec.shape = shape;
   values_.push_back(std::move(same));
   return static_cast<ValueId>(values_.size()) - 1;
@@ -340,7 +334,7 @@ ValueId Emitter::view(ValueId value, const Shape& shape) {
 
 ValueId Emitter::view(ValueId value, const Shape& shape, Layout layout) {
   const ValueId same = view(value, shape);
-  values_[static_cast<size_t>(same)].spec.layout = std::move(layout);
+  values_[same].spec.layout = std::move(layout);
   return same;
 }
 
@@ -374,7 +368,7 @@ void Emitter::emit(const ops::Op& op, std::vector<ValueId> args) {
   std::vector<std::pair<ValueId, ValueId>> reorders_after;
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i] == kNoValue) continue;
-    Value& value = values_[static_cast<size_t>(args[i])];
+    Value& value = values_[args[i]];
     const TensorSpec& wanted = plan->specs()[i];
     const bool written = ops::is_output(op, static_cast<int>(i));
     if (value.spec.layout.is_any()) {
@@ -408,7 +402,7 @@ void Emitter::note_gradient_layout(ValueId value, const Layout& wanted) {
     if (gradient_values_[i] == value) gradient_layouts_[i] = wanted;
   }
   for (auto [parameter, temporary] : pending_) {
-    if (temporary == value) gradient_layouts_[static_cast<size_t>(parameter)] = wanted;
+    if (temporary == value) gradient_layouts_[parameter] = wanted;
   }
 }
 
@@ -430,19 +424,17 @@ void Emitter::all_reduce(ValueId value) {
                            .node = current_});
 }
 
-bool Emitter::trained() const {
-  return graph_.nodes[static_cast<size_t>(current_)].signature.trained();
-}
+bool Emitter::trained() const { return graph_.nodes[current_].signature.trained(); }
 
 bool Emitter::needs_gradient(int i) const {
-  const int from = graph_.nodes[static_cast<size_t>(current_)].inputs[static_cast<size_t>(i)];
-  return from >= 0 && nodes_[static_cast<size_t>(from)].needs_gradient;
+  const int from = graph_.nodes[current_].inputs[i];
+  return from >= 0 && nodes_[from].needs_gradient;
 }
 
 void Emitter::accumulate_gradient(int i, ValueId gradient) {
   if (!needs_gradient(i)) return;
-  const int from = graph_.nodes[static_cast<size_t>(current_)].inputs[static_cast<size_t>(i)];
-  ValueId& total = nodes_[static_cast<size_t>(from)].gradient;
+  const int from = graph_.nodes[current_].inputs[i];
+  ValueId& total = nodes_[from].gradient;
   if (total == kNoValue) {
     total = gradient;
     return;

@@ -34,10 +34,8 @@ class ActivationFusion {
     }
   }
 
-  const Value& value(ValueId id) const { return values_[static_cast<size_t>(id)]; }
-  ValueId arg(size_t i, int position) const {
-    return instructions_[i].args[static_cast<size_t>(position)];
-  }
+  const Value& value(ValueId id) const { return values_[id]; }
+  ValueId arg(size_t i, int position) const { return instructions_[i].args[position]; }
 
   // Returns whether instruction i + 1 reads, as `read`, what instruction i writes as `written`, and
   // writes something of the same size as `result`, which the fused operation can write instead.

@@ -64,6 +64,32 @@ constexpr std::array<TensorName, 3> kBertTensors = {
      {"embeddings.position", "embeddings.position_embeddings.weight"},
      {"embeddings.segment", "embeddings.token_type_embeddings.weight"}}};
 
+// Layers that transformers stores as several, and the names of those, at the end of layers' names.
+struct JoinedLayer {
+  std::string_view ours;
+  std::vector<std::string_view> theirs;
+};
+const std::array<JoinedLayer, 4> kJoinedLayers = {
+    {{".attention.self.qkv",
+      {".attention.self.query", ".attention.self.key", ".attention.self.value"}},
+     {".attention.attention.qkv",
+      {".attention.attention.query", ".attention.attention.key", ".attention.attention.value"}},
+     {".self_attn.qkv_proj", {".self_attn.q_proj", ".self_attn.k_proj", ".self_attn.v_proj"}},
+     {".mlp.gate_up_proj", {".mlp.gate_proj", ".mlp.up_proj"}}}};
+
+// Returns the name with another end in place of `ours`, a part of it before ".weight" or ".bias".
+std::string with_end(const std::string& name, std::string_view ours, std::string_view theirs) {
+  const size_t dot = name.rfind('.');
+  return name.substr(0, dot - ours.size()) + std::string(theirs) + name.substr(dot);
+}
+
+bool is_tensor_of(std::string_view name, std::string_view layer) {
+  for (const std::string_view field : {".weight", ".bias"}) {
+    if (name.ends_with(field)) return name.substr(0, name.rfind('.')).ends_with(layer);
+  }
+  return false;
+}
+
 template <class Names>
 std::optional<std::string> translated(const Names& names, std::string_view name, auto from,
                                       auto to) {
@@ -159,7 +185,16 @@ std::optional<std::string> from_hugging_face(const std::string& name) {
   return vit_from_hugging_face(name);
 }
 
-std::optional<std::string> to_hugging_face(const std::string& name) {
+// The body of Llama is named as in transformers but for this prefix.
+std::optional<std::string> llama_to_hugging_face(const std::string& name) {
+  static const RE2 body(R"(embed_tokens\.weight|layers\.\d{1,3}\..+|norm\.weight)");
+  if (RE2::FullMatch(name, body)) return "model." + name;
+  if (name == "lm_head.weight") return name;
+  return std::nullopt;
+}
+
+std::optional<std::string> to_hugging_face(std::string_view network, const std::string& name) {
+  if (is_llama(network)) return llama_to_hugging_face(name);
   static const RE2 stem(R"((conv|bn)1\.(\w+))");
   static const RE2 shortcut(R"(layer(\d{1,3})\.(\d{1,3})\.downsample\.([01])\.(\w+))");
   static const RE2 block(R"(layer(\d{1,3})\.(\d{1,3})\.(conv|bn)(\d{1,3})\.(\w+))");
@@ -210,8 +245,11 @@ std::optional<std::string> as_head(const std::string& name, const std::string& h
 
 }  // namespace
 
-std::optional<std::string> name_in(NameStyle style, const std::string& name) {
-  return style == NameStyle::kHuggingFace ? to_hugging_face(name) : name;
+bool is_llama(std::string_view network) { return network.starts_with("llama"); }
+
+std::optional<std::string> name_in(NameStyle style, std::string_view network,
+                                   const std::string& name) {
+  return style == NameStyle::kHuggingFace ? to_hugging_face(network, name) : name;
 }
 
 Shape shape_in(NameStyle style, const std::string& name, const Shape& shape) {
@@ -221,19 +259,34 @@ Shape shape_in(NameStyle style, const std::string& name, const Shape& shape) {
   return shape.rank() == 1 ? Shape{1, 1, shape[0]} : Shape{1, shape[0], shape[1]};
 }
 
-std::optional<Parts> parts_of(const std::string& file_name) {
-  static const RE2 joined(R"((.*\.attention\.(?:self|attention))\.qkv\.(weight|bias))");
-  std::string layer, field;
-  if (!RE2::FullMatch(file_name, joined, &layer, &field)) return std::nullopt;
-  const auto part = [&](const char* name) { return fmt::format("{}.{}.{}", layer, name, field); };
-  return Parts{part("query"), part("key"), part("value")};
+std::vector<Part> parts_of(const std::string& file_name, const Shape& shape) {
+  const auto layer = std::ranges::find_if(kJoinedLayers, [&](const JoinedLayer& joined) {
+    return is_tensor_of(file_name, joined.ours);
+  });
+  if (layer == kJoinedLayers.end() || shape.rank() == 0) return {};
+  const auto count = std::ssize(layer->theirs);
+  // With fewer heads of keys and values than of queries, parts are unequal.
+  const int64_t first = count == 3 && shape.rank() == 2 ? shape[1] : shape[0] / count;
+  const int64_t other = (shape[0] - first) / (count - 1);
+  if (other < 1 || first + (count - 1) * other != shape[0]) return {};
+  std::vector<Part> parts;
+  for (const std::string_view theirs : layer->theirs) {
+    parts.push_back({with_end(file_name, layer->ours, theirs), parts.empty() ? first : other});
+  }
+  return parts;
 }
 
-std::optional<std::string> joined_name(const std::string& file_name) {
-  static const RE2 query(R"((.*\.attention\.(?:self|attention))\.query\.(weight|bias))");
-  std::string layer, field;
-  if (!RE2::FullMatch(file_name, query, &layer, &field)) return std::nullopt;
-  return fmt::format("{}.qkv.{}", layer, field);
+std::optional<JoinedName> joined_name(const std::string& file_name) {
+  for (const JoinedLayer& joined : kJoinedLayers) {
+    const std::string_view first = joined.theirs.front();
+    if (!is_tensor_of(file_name, first)) continue;
+    JoinedName whole{with_end(file_name, first, joined.ours), {}};
+    for (const std::string_view part : joined.theirs) {
+      whole.parts.push_back(with_end(file_name, first, part));
+    }
+    return whole;
+  }
+  return std::nullopt;
 }
 
 bool has_torchvision_names(std::string_view network) {
@@ -254,9 +307,11 @@ std::vector<NameGuess> name_guesses(const std::string& file_name, const std::str
 
 bool is_bookkeeping(const std::string& file_name) {
   static const RE2 mask(R"(h\.\d{1,4}\.attn\.(?:masked_)?bias)");
+  static const RE2 frequencies(R"(layers\.\d{1,4}\.self_attn\.rotary_emb\.inv_freq)");
   const std::string name = without_prefixes(file_name).back();
   return file_name.ends_with("num_batches_tracked") || RE2::FullMatch(name, mask) ||
-         name == "embeddings.position_ids" || name == "embeddings.token_type_ids";
+         RE2::FullMatch(name, frequencies) || name == "embeddings.position_ids" ||
+         name == "embeddings.token_type_ids";
 }
 
 std::string_view bert_head_of(std::string_view name) {

@@ -7,7 +7,7 @@
 
 namespace trireme::ops {
 
-bool Checker::present(int arg) const { return !is_absent(specs_[static_cast<size_t>(arg)]); }
+bool Checker::present(int arg) const { return !is_absent(specs_[arg]); }
 
 std::string Checker::name(int arg) const {
   const auto i = static_cast<size_t>(arg);

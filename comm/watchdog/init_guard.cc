@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -22,6 +21,7 @@
 #include "comm/watchdog/startup_markers.h"
 #include "core/error.h"
 #include "core/host_name.h"
+#include "core/parse_number.h"
 
 namespace trireme::comm {
 namespace {
@@ -42,10 +42,7 @@ std::string variable(const char* name) {
 }
 
 int number(const char* name, int otherwise) {
-  const std::string text = variable(name);
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() ? value : otherwise;
+  return parse_number<int>(variable(name)).value_or(otherwise);
 }
 
 // Returns the launcher's name of this run, which is unique among the runs active on this host.
@@ -149,10 +146,8 @@ bool reports(const Expected& expected, const std::vector<StartupMarker>& markers
 double init_timeout() {
   const std::string text = variable(kVariable);
   if (text.empty()) return kDefaultTimeout;
-  double seconds = -1;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
-  if (error != std::errc() || end != text.data() + text.size() || !(seconds >= 0) ||
-      seconds > 1e6) {
+  const double seconds = parse_number<double>(text).value_or(-1);
+  if (!(seconds >= 0 && seconds <= 1e6)) {
     throw ConfigError(kVariable,
                       fmt::format("'{}' is not a number of seconds between 0 and 1e6", text));
   }

@@ -10,10 +10,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+
+#include "core/parse_number.h"
 
 namespace trireme::comm {
 namespace {
@@ -37,12 +38,6 @@ std::span<const unsigned char> bits_of(const Address& address) {
 bool is_loopback(const Address& address) {
   return is_ipv4(address) ? bits_of(address)[0] == 127
                           : IN6_IS_ADDR_LOOPBACK(&ipv6(address).sin6_addr);
-}
-
-template <class T>
-bool parse_number(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
 // Parses an address without a port.
@@ -75,12 +70,9 @@ bool matches(const std::string& entry, const std::string& interface, const Addre
   if (!network) return entry == interface;
   if (is_ipv4(*network) != is_ipv4(address)) return false;
   const auto bits = bits_of(address);
-  size_t prefix = bits.size() * 8;
-  if (slash != std::string::npos &&
-      !parse_number(std::string_view(entry).substr(slash + 1), prefix)) {
-    return false;
-  }
-  return prefix <= bits.size() * 8 && same_bits(bits, bits_of(*network), prefix);
+  std::optional<size_t> prefix = bits.size() * 8;
+  if (slash != std::string::npos) prefix = parse_number<size_t>(entry.substr(slash + 1));
+  return prefix && *prefix <= bits.size() * 8 && same_bits(bits, bits_of(*network), *prefix);
 }
 
 bool listed(const char* list, const std::string& interface, const Address& address) {
@@ -157,13 +149,10 @@ std::optional<Address> Address::parse(const std::string& text) {
   if (colon == std::string::npos) return {};
   const bool brackets = colon >= 2 && text[0] == '[' && text[colon - 1] == ']';
   auto address = parse_host(brackets ? text.substr(1, colon - 2) : text.substr(0, colon));
-  uint16_t port = 0;
-  if (!address || brackets == is_ipv4(*address) ||
-      !parse_number(std::string_view(text).substr(colon + 1), port)) {
-    return {};
-  }
+  const auto port = parse_number<uint16_t>(std::string_view(text).substr(colon + 1));
+  if (!address || brackets == is_ipv4(*address) || !port) return {};
   // The port is at the same offset in sockaddr_in6.
-  reinterpret_cast<sockaddr_in&>(address->storage).sin_port = htons(port);
+  reinterpret_cast<sockaddr_in&>(address->storage).sin_port = htons(*port);
   return address;
 }
 

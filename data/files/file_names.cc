@@ -4,7 +4,6 @@
 #include <glob.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include <unordered_set>
 
 #include "core/error.h"
+#include "core/parse_number.h"
 #include "data/files/file.h"
 
 namespace trireme::data {
@@ -81,27 +81,20 @@ class Braces {
     const size_t dots = std::min(inside.find(".."), inside.size());
     const std::string_view ends[] = {inside.substr(0, dots),
                                      inside.substr(std::min(dots + 2, inside.size()))};
-    const int64_t first = number(ends[0]);
-    const int64_t last = number(ends[1]);
-    if (first < 0 || last < 0) {
+    const auto first = parse_number<uint32_t>(ends[0]);
+    const auto last = parse_number<uint32_t>(ends[1]);
+    if (!first || !last) {
       fail(fmt::format("has {{{}}}, which is neither a list {{a,b}} nor a range {{0..9}}", inside));
     }
-    if (first > last) fail(fmt::format("has {{{}}}, which counts down", inside));
-    if (last - first >= static_cast<int64_t>(kMaxNames)) check_count(kMaxNames, 2);
+    if (*first > *last) fail(fmt::format("has {{{}}}, which counts down", inside));
+    if (*last - *first >= kMaxNames) check_count(kMaxNames, 2);
     size_t width = 0;
     for (const std::string_view end : ends) {
       if (end.size() > 1 && end[0] == '0') width = std::max(ends[0].size(), ends[1].size());
     }
     std::vector<std::string> names;
-    for (int64_t i = first; i <= last; ++i) names.push_back(fmt::format("{:0{}}", i, width));
+    for (int64_t i = *first; i <= *last; ++i) names.push_back(fmt::format("{:0{}}", i, width));
     return names;
-  }
-
-  // Returns -1 if the text is not a number.
-  static int64_t number(std::string_view text) {
-    uint32_t value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    return error == std::errc() && end == text.data() + text.size() ? int64_t{value} : -1;
   }
 
   void check_count(size_t a, size_t b) const {

@@ -2,13 +2,13 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <utility>
 #include <vector>
 
 #include "core/error.h"
+#include "core/parse_number.h"
 #include "core/text.h"
 #include "data/files/file.h"
 #include "data/formats/csv_reader.h"
@@ -64,10 +64,8 @@ int64_t find_column(const Table& table, const std::string& label) {
   const auto name = std::find(table.names.begin(), table.names.end(), label);
   if (name != table.names.end()) return name - table.names.begin();
   if (label == "last") return table.columns - 1;
-  int64_t index = -1;
-  const char* end = label.data() + label.size();
-  const auto [stop, error] = std::from_chars(label.data(), end, index);
-  if (error == std::errc() && stop == end && index >= 0 && index < table.columns) return index;
+  const int64_t index = parse_number<int64_t>(label).value_or(-1);
+  if (index >= 0 && index < table.columns) return index;
   const std::string columns = table.names.empty()
                                   ? fmt::format("columns 0 to {} and no header", table.columns - 1)
                                   : fmt::format("columns {}", fmt::join(table.names, ", "));

@@ -14,6 +14,7 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/files/file.h"
+#include "data/files/lines.h"
 #include "data/formats/formats.h"
 #include "data/tokenizers/tokenizer.h"
 
@@ -223,12 +224,9 @@ void RecordReader::add_row(const Row& row, const std::string& path, size_t colum
 
 void RecordReader::read_objects(const std::string& path) {
   const std::string bytes = read_bytes(path);
-  std::string_view rest = bytes;
-  for (int64_t line = 1; !rest.empty(); ++line) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    add_object(rest.substr(0, end), fmt::format("{}: line {}", path, line));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
+  for_each_line(bytes, [&](std::string_view line, int64_t number) {
+    add_object(line, fmt::format("{}: line {}", path, number));
+  });
 }
 
 // Returns a label of JSON as text; an empty one if it is none.

@@ -187,7 +187,7 @@ class LabeledText final : public Dataset {
     } else {
       write(augmented(id), input);
     }
-    std::memcpy(target, &texts_.labels[static_cast<size_t>(id.index)], sizeof(int32_t));
+    std::memcpy(target, &texts_.labels[id.index], sizeof(int32_t));
   }
   std::string description() const override {
     const auto stored = static_cast<double>(size() * spec_.input.shape[0]);

@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +15,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/parse_number.h"
 #include "core/text.h"
 #include "data/files/descriptor.h"
 #include "data/formats/image_name.h"
@@ -58,9 +58,7 @@ Label label_of(int64_t value) {
 
 Label label_of(std::string_view text) {
   const std::string_view digits = trimmed(text, std::string_view(" \t\r\n\0", 5));
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error == std::errc() && end == digits.data() + digits.size()) return label_of(value);
+  if (const auto value = parse_number<int64_t>(digits)) return label_of(*value);
   return {0, fmt::format("label '{}' is not an integer", digits.substr(0, 40))};
 }
 

@@ -215,7 +215,7 @@ double bytes_per_token(const DataConfig& config, const Encoded& encoded, Range r
   if (config.text().vocabulary() == TextConfig::BYTES) return 1;
   int64_t bytes = 0;
   for (int64_t i = range.begin; i < range.end; ++i) {
-    bytes += std::ssize(to_utf8(encoded.text.characters[static_cast<size_t>(i)]));
+    bytes += std::ssize(to_utf8(encoded.text.characters[i]));
   }
   return static_cast<double>(bytes) / static_cast<double>(range.end - range.begin);
 }

@@ -11,6 +11,7 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
+#include "data/files/lines.h"
 #include "data/formats/formats.h"
 #include "data/tokenizers/tokenizer.h"
 #include "data/tokenizers/unicode.h"
@@ -182,7 +183,7 @@ class Merger {
       return std::pair(rank, at) > std::pair(other.rank, other.at);
     }
   };
-  Symbol& symbol(int64_t at) { return symbols_[static_cast<size_t>(at)]; }
+  Symbol& symbol(int64_t at) { return symbols_[at]; }
 
   // Adds the pair of the symbol at `at` and its successor if it can be merged.
   void offer(int64_t at) {
@@ -284,18 +285,6 @@ std::vector<std::string> read_vocab(const TokenizerFile& file) {
     names[place] = name;
   }
   return names;
-}
-
-// Calls line(text, number) for each line, from 1, without its end ("\n" or "\r\n").
-template <class Line>
-void for_each_line(std::string_view text, Line line) {
-  for (int64_t number = 1; !text.empty(); ++number) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    std::string_view found = text.substr(0, end);
-    if (found.ends_with('\r')) found.remove_suffix(1);
-    line(found, number);
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
 }
 
 int32_t id_of(const Ids& ids, const std::string& name, const std::string& where) {

@@ -158,7 +158,7 @@ CharacterClass character_class(int32_t character) {
     for (int32_t c = 0; c < kAscii; ++c) classes.at(static_cast<size_t>(c)) = class_by_category(c);
     return classes;
   }();
-  return character < kAscii ? ascii[static_cast<size_t>(character)] : class_by_category(character);
+  return character < kAscii ? ascii[character] : class_by_category(character);
 }
 
 std::string bert_normalized(std::string_view text, const BertText& bert) {

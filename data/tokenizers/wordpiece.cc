@@ -8,6 +8,7 @@
 
 #include "core/error.h"
 #include "core/utf8.h"
+#include "data/files/lines.h"
 #include "data/formats/formats.h"
 #include "data/tokenizers/tokenizer.h"
 #include "data/tokenizers/unicode.h"
@@ -129,14 +130,10 @@ class WordPiece final : public Tokenizer {
 
 std::vector<std::string> read_pieces(const TokenizerFile& file) {
   std::vector<std::string> names;
-  std::unordered_map<std::string, size_t> lines;
-  std::string_view rest = file.content;
-  while (!rest.empty()) {
-    const size_t end = std::min(rest.find('\n'), rest.size());
-    std::string name(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-    if (name.ends_with('\r')) name.pop_back();
-    const std::string where = fmt::format("{}: line {}", file.name, names.size() + 1);
+  std::unordered_map<std::string, int64_t> lines;
+  for_each_line(file.content, [&](std::string_view line, int64_t number) {
+    std::string name(line);
+    const std::string where = fmt::format("{}: line {}", file.name, number);
     if (name.empty()) throw DataError(where, "is empty; each line is a token");
     try {
       check_utf8(name);
@@ -146,12 +143,12 @@ std::vector<std::string> read_pieces(const TokenizerFile& file) {
     if (names.size() >= static_cast<size_t>(kMaxClasses)) {
       throw DataError(where, fmt::format("a vocabulary has at most {} tokens", kMaxClasses));
     }
-    const auto [other, added] = lines.emplace(name, names.size() + 1);
+    const auto [other, added] = lines.emplace(name, number);
     if (!added) {
       throw DataError(where, fmt::format("token '{}' is in line {}, too", name, other->second));
     }
     names.push_back(std::move(name));
-  }
+  });
   return names;
 }
 

@@ -1,4 +1,5 @@
-# Completion of trireme for bash, also after mpirun, mpiexec, srun and trireme-supervise.
+# Completion of trireme for bash, also after mpirun, mpiexec, srun, trireme-supervise, env, nice and
+# nohup.
 # bash-completion loads the installed script. Without it, or in a build tree:
 #   source <(trireme completion bash)
 # The completions come from the program itself, so the script works with any version of it.
@@ -85,7 +86,7 @@ _trireme_register() {
   complete -F _trireme trireme
   complete -o default -W "cifar10 fashion-mnist mnist shakespeare" trireme-get-data
   specs=$(complete -p)$'\n'
-  for launcher in mpirun mpiexec srun supervise trireme-supervise; do
+  for launcher in mpirun mpiexec srun supervise trireme-supervise env nice nohup; do
     if [[ $specs =~ "-F "([^ $'\n']+)" $launcher"$'\n' ]]; then
       [[ ${BASH_REMATCH[1]} == _trireme ]] || _trireme_before[$launcher]=${BASH_REMATCH[1]}
     elif [[ $specs == *" $launcher"$'\n'* ]]; then

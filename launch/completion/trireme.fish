@@ -1,5 +1,5 @@
-# Completion of trireme for fish, also after mpirun, mpiexec, srun and trireme-supervise. fish loads
-# the installed script. In a build tree:
+# Completion of trireme for fish, also after mpirun, mpiexec, srun, trireme-supervise, env, nice and
+# nohup. fish loads the installed script. In a build tree:
 #   trireme completion fish | source
 # The completions come from the program itself, so the script works with any version of it.
 
@@ -26,6 +26,6 @@ end
 
 complete -c trireme -f -a '(__trireme_complete)'
 complete -c trireme-get-data -n 'test (count (commandline -opc)) = 1' -f -a 'cifar10 fashion-mnist mnist shakespeare'
-for launcher in mpirun mpiexec srun supervise trireme-supervise
+for launcher in mpirun mpiexec srun supervise trireme-supervise env nice nohup
   complete -c $launcher -n '__trireme_line >/dev/null' -f -a '(__trireme_complete)'
 end

@@ -66,6 +66,200 @@ bool has_dynamic_length(const NetworkConfig& network, const ModelInput& input) {
          });
 }
 
+// Writes layers. Functions that return a string return the name of a layer's output.
+class LayerWriter {
+ public:
+  LayerWriter(ModelWriter& out, const Weights& weights, bool dynamic_length)
+      : out_(out), weights_(weights), sequences_(out, weights, kInput, dynamic_length) {}
+
+  // `inputs` are the names of the layer's inputs.
+  std::string write(const LayerConfig& config, const Node& node,
+                    const std::vector<std::string>& inputs) {
+    const std::string& x = inputs[0];
+    if (const ActivationFormula* formula = formula_of(config)) return write(*formula, node, x);
+    switch (config.kind_case()) {
+      case LayerConfig::kEmbedding:
+        return sequences_.embedding(config.embedding(), node);
+      case LayerConfig::kAttention:
+        return sequences_.attention(config.attention(), node, x);
+      case LayerConfig::kRmsNorm:
+        return sequences_.rms_norm(config.rms_norm(), node, x);
+      case LayerConfig::kSwiglu:
+        return sequences_.swiglu(node, x);
+      case LayerConfig::kToSequence:
+        return sequences_.to_sequence(node, x);
+      case LayerConfig::kClassToken:
+        return sequences_.class_token(config.class_token(), node, x);
+      case LayerConfig::kTokenPool:
+        return sequences_.token_pool(config.token_pool(), node, x);
+      case LayerConfig::kLstm:
+        return sequences_.recurrent(config.lstm(), /*lstm=*/true, node, x);
+      case LayerConfig::kGru:
+        return sequences_.recurrent(config.gru(), /*lstm=*/false, node, x);
+      case LayerConfig::kDense:
+        return dense(config.dense(), node, x);
+      case LayerConfig::kConv2D:
+        return conv2d(config.conv2d(), node, x);
+      case LayerConfig::kBatchNorm:
+        return batch_norm(config.batch_norm(), node, x);
+      case LayerConfig::kGroupNorm:
+        return group_norm(config.group_norm(), node, x);
+      case LayerConfig::kLayerNorm:
+        return layer_norm(config.layer_norm(), node, x);
+      case LayerConfig::kMaxPool:
+        return pool("MaxPool", config.max_pool(), node.name, x).output(0);
+      case LayerConfig::kAveragePool:
+        return average_pool(config.average_pool(), node.name, x);
+      case LayerConfig::kGlobalPool:
+        return out_.result("GlobalAveragePool", node.name, {x});
+      case LayerConfig::kDropout:  // nothing in inference
+        return x;
+      case LayerConfig::kAdd:
+        return out_.result("Add", node.name, inputs);
+      case LayerConfig::kConcat:
+        return with_axis(out_.add("Concat", node.name, inputs), 1);
+      case LayerConfig::kFlatten:
+        return with_axis(out_.add("Flatten", node.name, {x}), 1);
+      default:
+        throw ConfigError("model", fmt::format("layer '{}' ({}) cannot be exported to ONNX",
+                                               node.name, node.layer->kind()));
+    }
+  }
+
+ private:
+  static std::string with_axis(NodeProto& node, int64_t axis) {
+    set_attribute(node, "axis", axis);
+    return node.output(0);
+  }
+
+  std::string parameter(const Node& node, const char* name) {
+    if (!is_running_stat(node, name)) return sequences_.parameter(node, name);
+    const std::string full = node.name + "." + name;
+    const Weight& weight = weights_.find(full)->second;
+    return out_.floats(full, weight.shape, weight.values);
+  }
+  static bool is_running_stat(const Node& node, const char* name) {
+    const auto& stats = node.signature.running_stats;
+    return std::ranges::find(stats, name, &Signature::RunningStat::name) != stats.end();
+  }
+
+  std::string dense(const DenseConfig& config, const Node& node, const std::string& x) {
+    if (node.signature.output.rank() == 2) return sequences_.dense(config, node, x);
+    NodeProto& gemm = out_.add("Gemm", node.name, {x, parameter(node, "weight")});
+    if (config.bias()) gemm.add_input(parameter(node, "bias"));
+    set_attribute(gemm, "transB", int64_t{1});
+    return gemm.output(0);
+  }
+
+  std::string conv2d(const Conv2dConfig& config, const Node& node, const std::string& x) {
+    NodeProto& conv = out_.add("Conv", node.name, {x, parameter(node, "weight")});
+    if (config.bias()) conv.add_input(parameter(node, "bias"));
+    set_attribute(conv, "kernel_shape", height_width(config.kernel(), {1, 1}, "kernel", 1));
+    set_attribute(conv, "strides", height_width(config.stride(), {1, 1}, "stride", 1));
+    set_padding(conv, height_width(config.padding(), {0, 0}, "padding", 0));
+    set_attribute(conv, "dilations", height_width(config.dilation(), {1, 1}, "dilation", 1));
+    set_attribute(conv, "group", config.groups());
+    return conv.output(0);
+  }
+
+  std::string batch_norm(const BatchNormConfig& config, const Node& node, const std::string& x) {
+    NodeProto& norm = out_.add("BatchNormalization", node.name,
+                               {x, parameter(node, "weight"), parameter(node, "bias"),
+                                parameter(node, "running_mean"), parameter(node, "running_var")});
+    set_attribute(norm, "epsilon", config.epsilon());
+    set_attribute(norm, "momentum", 1 - config.momentum());
+    return norm.output(0);
+  }
+
+  std::string layer_norm(const LayerNormConfig& config, const Node& node, const std::string& x) {
+    NodeProto& norm = out_.add("LayerNormalization", node.name,
+                               {x, parameter(node, "weight"), parameter(node, "bias")});
+    set_attribute(norm, "axis", int64_t{-1});
+    set_attribute(norm, "epsilon", config.epsilon());
+    return norm.output(0);
+  }
+
+  // GroupNormalization was added in opset 18 and fixed in 21. Before, groups are normalized as the
+  // channels of an InstanceNormalization, which PyTorch writes, too.
+  std::string group_norm(const GroupNormConfig& config, const Node& node, const std::string& x) {
+    const Shape& shape = node.signature.output;
+    const auto norm = [&](const std::string& of, const std::string& scale,
+                          const std::string& shift) {
+      NodeProto& added = out_.add("InstanceNormalization", node.name, {of, scale, shift});
+      set_attribute(added, "epsilon", config.epsilon());
+      return added.output(0);
+    };
+    const int64_t groups = config.num_groups();
+    if (config.affine() && groups == shape[0] && shape.rank() > 1) {
+      return norm(x, parameter(node, "weight"), parameter(node, "bias"));
+    }
+    const auto number_each = [&](const char* name, float number) {
+      return out_.floats(node.name + name, {groups},
+                         std::vector<float>(static_cast<size_t>(groups), number));
+    };
+    const auto reshape = [&](const char* name, const std::string& of, std::vector<int64_t> to) {
+      to.insert(to.begin(), 0);  // copies the batch dimension
+      return out_.result("Reshape", node.name + name,
+                         {of, out_.integers(node.name + name + ".shape", to)});
+    };
+    const std::string rows = reshape("/groups", x, {groups, -1});
+    const std::string normalized = norm(rows, number_each("/ones", 1), number_each("/zeros", 0));
+    std::string y = reshape("/channels", normalized, {shape.begin(), shape.end()});
+    if (!config.affine()) return y;
+    y = out_.result("Mul", node.name + "/scale", {y, per_channel(node, "weight")});
+    return out_.result("Add", node.name + "/shift", {y, per_channel(node, "bias")});
+  }
+  // Adds a parameter with one value for each channel, in a shape that broadcasts to the output of
+  // the node.
+  std::string per_channel(const Node& node, const char* name) {
+    const std::string full = node.name + "." + name;
+    Shape shape = node.signature.output;
+    for (int i = 1; i < shape.rank(); ++i) shape[i] = 1;
+    return out_.floats(full, shape, weights_.find(full)->second.values);
+  }
+
+  NodeProto& pool(const char* op, const PoolConfig& config, const std::string& name,
+                  const std::string& x) {
+    NodeProto& node = out_.add(op, name, {x});
+    const Pair kernel = height_width(config.kernel(), {1, 1}, "kernel", 1);
+    set_attribute(node, "kernel_shape", kernel);
+    set_attribute(node, "strides", height_width(config.stride(), kernel, "stride", 1));
+    set_padding(node, height_width(config.padding(), {0, 0}, "padding", 0));
+    return node;
+  }
+
+  std::string average_pool(const PoolConfig& config, const std::string& name,
+                           const std::string& x) {
+    NodeProto& node = pool("AveragePool", config, name, x);
+    set_attribute(node, "count_include_pad", int64_t{config.include_padding()});
+    return node.output(0);
+  }
+
+  // Writes the operators of a formula. The last one has the layer's name; the others have a number
+  // appended.
+  std::string write(const ActivationFormula& formula, const Node& node, const std::string& x) {
+    std::vector<std::string> results;
+    for (const Term& term : formula.terms) {
+      const bool last = results.size() + 1 == formula.terms.size();
+      const std::string name = last ? node.name : fmt::format("{}/{}", node.name, results.size());
+      const auto operand = [&](int which) {
+        if (which == Term::kX) return x;
+        if (which == Term::kNumber) return out_.floats(name + ".value", {}, {term.number});
+        return results[which];
+      };
+      std::vector<std::string> inputs{operand(term.a)};
+      if (is_binary(term.op)) inputs.push_back(operand(term.b));
+      results.push_back(out_.result(term.op, name, inputs));
+    }
+    return results.back();
+  }
+
+  ModelWriter& out_;
+  const Weights& weights_;
+  SequenceWriter sequences_;
+};
+
+// Writes the layers that the result depends on, between the input and the result.
 class Exporter {
  public:
   Exporter(const ModelConfig& model, const ModelInput& input, const Weights& weights,
@@ -77,7 +271,7 @@ class Exporter {
         model_(writer_.model()),
         onnx_(writer_.graph()),
         dynamic_length_(has_dynamic_length(network_, input)),
-        sequences_(writer_, weights, kInput, dynamic_length_),
+        layers_(writer_, weights, dynamic_length_),
         values_(graph_.nodes.size()) {}
 
   std::string run() {
@@ -97,7 +291,7 @@ class Exporter {
     if (options_.image) onnx_.mutable_input(0)->mutable_type()->set_denotation("IMAGE");
     if (options_.normalize) normalize();
     for (size_t n = 0; n + 1 < graph_.nodes.size(); ++n) {
-      if (live_.contains(static_cast<int>(n))) layer(n);
+      if (live_.contains(static_cast<int>(n))) write_layer(n);
     }
     finish();
     return model_.SerializeAsString();
@@ -150,29 +344,10 @@ class Exporter {
   // Returns the name of the output of a node, or of the network's input.
   std::string value_of(int node) const { return node < 0 ? input_ : values_[node]; }
 
-  NodeProto& add(const char* op, const std::string& name, const std::vector<std::string>& inputs) {
-    return writer_.add(op, name, inputs);
-  }
-
-  std::string initializer(const std::string& name, const Shape& shape,
-                          const std::vector<float>& values) {
-    return writer_.floats(name, shape, values);
-  }
-  std::string parameter(const Node& node, const char* name) {
-    if (!is_running_stat(node, name)) return sequences_.parameter(node, name);
-    const std::string full = node.name + "." + name;
-    const Weight& weight = weights_.find(full)->second;
-    return initializer(full, weight.shape, weight.values);
-  }
-  static bool is_running_stat(const Node& node, const char* name) {
-    const auto& stats = node.signature.running_stats;
-    return std::ranges::find(stats, name, &Signature::RunningStat::name) != stats.end();
-  }
-
   void normalize() {
     const auto scale = static_cast<float>(double{graph_.input.scale} * options_.input_unit);
     const InputNormalization n{scale, graph_.input.mean, graph_.input.stddev};
-    if (!onnx::normalizes(n)) return;
+    if (!normalizes(n)) return;
     if (n.scale != 1) affine("Mul", "normalize.scale", {n.scale});
     affine("Sub", "normalize.mean", n.mean);
     affine("Div", "normalize.stddev", n.stddev);
@@ -184,177 +359,14 @@ class Exporter {
       if (graph_.input.input.shape.rank() == 1) shape = Shape{0};
       shape[0] = static_cast<int64_t>(values.size());
     }
-    input_ = add(op, name, {input_, initializer(name + ".value", shape, values)}).output(0);
+    input_ = writer_.result(op, name, {input_, writer_.floats(name + ".value", shape, values)});
   }
 
-  void layer(size_t n) {
-    const LayerConfig& config = network_.layer(static_cast<int>(n));
+  void write_layer(size_t n) {
     const Node& node = graph_.nodes[n];
-    const std::string x = value_of(node.inputs[0]);
-    values_[n] = node.name + ".output";
-    if (const onnx::ActivationFormula* formula = onnx::formula_of(config))
-      return write(*formula, node, x);
-    switch (config.kind_case()) {
-      case LayerConfig::kEmbedding:
-        values_[n] = sequences_.embedding(config.embedding(), node);
-        return;
-      case LayerConfig::kAttention:
-        values_[n] = sequences_.attention(config.attention(), node, x);
-        return;
-      case LayerConfig::kRmsNorm:
-        values_[n] = sequences_.rms_norm(config.rms_norm(), node, x);
-        return;
-      case LayerConfig::kSwiglu:
-        values_[n] = sequences_.swiglu(node, x);
-        return;
-      case LayerConfig::kToSequence:
-        values_[n] = sequences_.to_sequence(node, x);
-        return;
-      case LayerConfig::kClassToken:
-        values_[n] = sequences_.class_token(config.class_token(), node, x);
-        return;
-      case LayerConfig::kTokenPool:
-        values_[n] = sequences_.token_pool(config.token_pool(), node, x);
-        return;
-      case LayerConfig::kLstm:
-        values_[n] = sequences_.recurrent(config.lstm(), /*lstm=*/true, node, x);
-        return;
-      case LayerConfig::kGru:
-        values_[n] = sequences_.recurrent(config.gru(), /*lstm=*/false, node, x);
-        return;
-      case LayerConfig::kDense: {
-        if (node.signature.output.rank() == 2) {
-          values_[n] = sequences_.dense(config.dense(), node, x);
-          return;
-        }
-        NodeProto& gemm = add("Gemm", node.name, {x, parameter(node, "weight")});
-        if (config.dense().bias()) gemm.add_input(parameter(node, "bias"));
-        return set_attribute(gemm, "transB", int64_t{1});
-      }
-      case LayerConfig::kConv2D:
-        return conv2d(config.conv2d(), node, x);
-      case LayerConfig::kBatchNorm: {
-        NodeProto& norm = add("BatchNormalization", node.name,
-                              {x, parameter(node, "weight"), parameter(node, "bias"),
-                               parameter(node, "running_mean"), parameter(node, "running_var")});
-        set_attribute(norm, "epsilon", config.batch_norm().epsilon());
-        return set_attribute(norm, "momentum", 1 - config.batch_norm().momentum());
-      }
-      case LayerConfig::kGroupNorm:
-        values_[n] = group_norm(config.group_norm(), node, x);
-        return;
-      case LayerConfig::kLayerNorm: {
-        NodeProto& norm = add("LayerNormalization", node.name,
-                              {x, parameter(node, "weight"), parameter(node, "bias")});
-        set_attribute(norm, "axis", int64_t{-1});
-        return set_attribute(norm, "epsilon", config.layer_norm().epsilon());
-      }
-      case LayerConfig::kMaxPool:
-        pool("MaxPool", config.max_pool(), node.name, x);
-        return;
-      case LayerConfig::kAveragePool:
-        return set_attribute(pool("AveragePool", config.average_pool(), node.name, x),
-                             "count_include_pad", int64_t{config.average_pool().include_padding()});
-      case LayerConfig::kGlobalPool:
-        add("GlobalAveragePool", node.name, {x});
-        return;
-      case LayerConfig::kDropout:  // nothing in inference
-        values_[n] = x;
-        return;
-      case LayerConfig::kAdd:
-        add("Add", node.name, {x, value_of(node.inputs[1])});
-        return;
-      case LayerConfig::kConcat: {
-        NodeProto& concat = add("Concat", node.name, {});
-        for (const int input : node.inputs) concat.add_input(value_of(input));
-        return set_attribute(concat, "axis", int64_t{1});
-      }
-      case LayerConfig::kFlatten:
-        return set_attribute(add("Flatten", node.name, {x}), "axis", int64_t{1});
-      default:
-        throw ConfigError("model", fmt::format("layer '{}' ({}) cannot be exported to ONNX",
-                                               node.name, node.layer->kind()));
-    }
-  }
-
-  // GroupNormalization was added in opset 18 and fixed in 21. Before, groups are normalized as the
-  // channels of an InstanceNormalization, which PyTorch writes, too.
-  std::string group_norm(const GroupNormConfig& config, const Node& node, const std::string& x) {
-    const Shape& shape = node.signature.output;
-    const auto norm = [&](const std::string& of, const std::string& scale,
-                          const std::string& shift) {
-      NodeProto& added = add("InstanceNormalization", node.name, {of, scale, shift});
-      set_attribute(added, "epsilon", config.epsilon());
-      return added.output(0);
-    };
-    const int64_t groups = config.num_groups();
-    if (config.affine() && groups == shape[0] && shape.rank() > 1) {
-      return norm(x, parameter(node, "weight"), parameter(node, "bias"));
-    }
-    const auto number_each = [&](const char* name, float number) {
-      return initializer(node.name + name, {groups},
-                         std::vector<float>(static_cast<size_t>(groups), number));
-    };
-    const auto reshape = [&](const char* name, const std::string& of, std::vector<int64_t> to) {
-      to.insert(to.begin(), 0);  // copies the batch dimension
-      return add("Reshape", node.name + name, {of, integers(node.name + name + ".shape", to)})
-          .output(0);
-    };
-    const std::string rows = reshape("/groups", x, {groups, -1});
-    const std::string normalized = norm(rows, number_each("/ones", 1), number_each("/zeros", 0));
-    std::string y = reshape("/channels", normalized, {shape.begin(), shape.end()});
-    if (!config.affine()) return y;
-    y = add("Mul", node.name + "/scale", {y, per_channel(node, "weight")}).output(0);
-    return add("Add", node.name + "/shift", {y, per_channel(node, "bias")}).output(0);
-  }
-  // Adds a parameter with one value for each channel, in a shape that broadcasts to the output of
-  // the node.
-  std::string per_channel(const Node& node, const char* name) {
-    const std::string full = node.name + "." + name;
-    Shape shape = node.signature.output;
-    for (int i = 1; i < shape.rank(); ++i) shape[i] = 1;
-    return initializer(full, shape, weights_.find(full)->second.values);
-  }
-  std::string integers(const std::string& name, const std::vector<int64_t>& values) {
-    return writer_.integers(name, values);
-  }
-
-  void conv2d(const Conv2dConfig& config, const Node& node, const std::string& x) {
-    NodeProto& conv = add("Conv", node.name, {x, parameter(node, "weight")});
-    if (config.bias()) conv.add_input(parameter(node, "bias"));
-    set_attribute(conv, "kernel_shape", height_width(config.kernel(), {1, 1}, "kernel", 1));
-    set_attribute(conv, "strides", height_width(config.stride(), {1, 1}, "stride", 1));
-    set_padding(conv, height_width(config.padding(), {0, 0}, "padding", 0));
-    set_attribute(conv, "dilations", height_width(config.dilation(), {1, 1}, "dilation", 1));
-    set_attribute(conv, "group", config.groups());
-  }
-
-  NodeProto& pool(const char* op, const PoolConfig& config, const std::string& name,
-                  const std::string& x) {
-    NodeProto& node = add(op, name, {x});
-    const Pair kernel = height_width(config.kernel(), {1, 1}, "kernel", 1);
-    set_attribute(node, "kernel_shape", kernel);
-    set_attribute(node, "strides", height_width(config.stride(), kernel, "stride", 1));
-    set_padding(node, height_width(config.padding(), {0, 0}, "padding", 0));
-    return node;
-  }
-
-  // Writes the operators of a formula. The last one has the layer's name; the others have a number
-  // appended.
-  void write(const onnx::ActivationFormula& formula, const Node& node, const std::string& x) {
-    std::vector<std::string> results;
-    for (const onnx::Term& term : formula.terms) {
-      const bool last = results.size() + 1 == formula.terms.size();
-      const std::string name = last ? node.name : fmt::format("{}/{}", node.name, results.size());
-      const auto operand = [&](int which) {
-        if (which == onnx::Term::kX) return x;
-        if (which == onnx::Term::kNumber) return initializer(name + ".value", {}, {term.number});
-        return results[which];
-      };
-      std::vector<std::string> inputs{operand(term.a)};
-      if (onnx::is_binary(term.op)) inputs.push_back(operand(term.b));
-      results.push_back(add(term.op, name, inputs).output(0));
-    }
+    std::vector<std::string> inputs;
+    for (const int input : node.inputs) inputs.push_back(value_of(input));
+    values_[n] = layers_.write(network_.layer(static_cast<int>(n)), node, inputs);
   }
 
   void finish() {
@@ -362,12 +374,12 @@ class Exporter {
     const Shape& shape = shape_of(loss().inputs[0]);
     const bool classifies = graph_.input.classes > 0;
     if (options_.softmax && classifies) {
-      NodeProto& softmax = add("Softmax", "probabilities", {result});
+      NodeProto& softmax = writer_.add("Softmax", "probabilities", {result});
       set_attribute(softmax, "axis", int64_t{-1});
       result = softmax.output(0);
     }
     const char* name = !classifies ? "output" : options_.softmax ? "probabilities" : "logits";
-    if (result == kInput) result = add("Identity", name, {result}).output(0);
+    if (result == kInput) result = writer_.result("Identity", name, {result});
     for (NodeProto& node : *onnx_.mutable_node()) {
       for (std::string& value : *node.mutable_output()) {
         if (value == result) value = name;
@@ -383,11 +395,11 @@ class Exporter {
   const Graph graph_;
   const Weights& weights_;
   const OnnxExportOptions& options_;
-  onnx::ModelWriter writer_;
+  ModelWriter writer_;
   ModelProto& model_;
   GraphProto& onnx_;
   bool dynamic_length_;
-  onnx::SequenceWriter sequences_;
+  LayerWriter layers_;
   std::set<int> live_;               // nodes that the result depends on; -1 is the input
   std::string input_ = kInput;       // name of the normalized input
   std::vector<std::string> values_;  // by node: the name of its output

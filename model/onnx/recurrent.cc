@@ -33,8 +33,8 @@ std::vector<float> from_onnx_gates(bool lstm, std::span<const float> rows) {
   return lstm ? gates_in_order(rows, kLstmFromOnnx) : gates_in_order(rows, kGruSwapped);
 }
 
-// Returns the constant of both directions of a layer, in which the values of parameters `names` of a
-// direction follow each other. Without weights, returns its name only.
+// Returns the constant of both directions of a layer, in which the values of parameters `names` of
+// a direction follow each other. Without weights, returns its name only.
 std::string SequenceWriter::gates(const Node& node, bool lstm, const RecurrentConfig& config,
                                   const std::string& name, std::vector<std::string> names) {
   const std::string constant = node.name + "." + name;

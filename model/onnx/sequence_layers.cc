@@ -33,8 +33,8 @@ const std::string& input_of(const NodeProto* node, int i = 0) {
   return node && i < node->input_size() ? node->input(i) : kNone;
 }
 
-// Describes the layer whose last operator is a node, judged by a few of its operators. Each function
-// returns nullopt if it is not of its kind.
+// Describes the layer whose last operator is a node, judged by a few of its operators. Each
+// function returns nullopt if it is not of its kind.
 class Guesser {
  public:
   Guesser(const GraphIndex& graph, const std::string& tokens) : graph_(graph), tokens_(tokens) {}
@@ -136,7 +136,7 @@ bool Guesser::read_rotary(const std::string& queries, AttentionConfig& config, G
   const int64_t length = guess.output[0] = dims(name)[0];
   RotaryConfig& rotary = *config.mutable_rotary();
   if (length < 2 || half < 2) return true;  // no rotation depends on the base
-  const double angle = std::asin(double{sines[static_cast<size_t>(2 * half - 1)]});
+  const double angle = std::asin(double{sines[2 * half - 1]});
   double base = std::pow(angle, -static_cast<double>(half) / static_cast<double>(half - 1));
   if (!(base > 0) || !std::isfinite(base)) return false;
   if (std::abs(base - std::round(base)) < 1e-4 * base) base = std::round(base);

@@ -234,7 +234,7 @@ std::string SequenceWriter::causal_mask(int64_t length) {
   std::vector<float> values(static_cast<size_t>(length * length));
   for (int64_t query = 0; query < length; ++query) {
     for (int64_t key = query + 1; key < length; ++key) {
-      values[static_cast<size_t>(query * length + key)] = kMasked;
+      values[query * length + key] = kMasked;
     }
   }
   const std::string mask = out_.floats(fmt::format("causal.{}", length), {length, length}, values);

@@ -18,8 +18,9 @@ namespace trireme::model::onnx {
 class SequenceWriter {
  public:
   // `tokens` is the name of the network's input. Weights have all parameters of the layers that are
-  // written, or there are none; then layers read parameters that are not among the constants. If `dynamic` is set, all sequences have as many rows as the input has tokens, up to
-  // the length of the samples.
+  // written, or there are none; then layers read parameters that are not among the constants. If
+  // `dynamic` is set, all sequences have as many rows as the input has tokens, up to the length of
+  // the samples.
   SequenceWriter(ModelWriter& writer, const Weights& weights, std::string tokens, bool dynamic)
       : out_(writer), weights_(weights), tokens_(std::move(tokens)), dynamic_(dynamic) {}
 

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <bit>
-#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <limits>
@@ -11,6 +10,7 @@
 
 #include "core/error.h"
 #include "core/half.h"
+#include "core/parse_number.h"
 
 namespace trireme::model::onnx {
 
@@ -25,11 +25,6 @@ struct External {
   std::string location;
   uint64_t offset = 0;
 };
-
-bool parse(const std::string& text, uint64_t& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 // Returns whether the path stays in the folder of the model. A model from an untrusted source must
 // not be able to read other files.
@@ -72,9 +67,12 @@ std::string TensorReader::raw_bytes(const TensorProto& tensor, uint64_t wanted) 
   External external;
   for (const StringStringEntryProto& entry : tensor.external_data()) {
     if (entry.key() == "location") external.location = entry.value();
-    if (entry.key() == "offset" && !parse(entry.value(), external.offset)) {
+    if (entry.key() != "offset") continue;
+    const auto offset = parse_number<uint64_t>(entry.value());
+    if (!offset) {
       throw_damaged(tensor, fmt::format("has the invalid offset '{}'", entry.value()));
     }
+    external.offset = *offset;
   }
   if (!is_in_folder(external.location)) {
     throw_damaged(tensor,

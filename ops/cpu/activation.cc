@@ -21,7 +21,7 @@ dnnl::eltwise_forward::primitive_desc forward_desc(const EnginePtr& engine, Acti
 
 Plan plan_activation(const EnginePtr& engine, Activation activation, std::vector<TensorSpec> specs,
                      int x, int y) {
-  const auto desc = forward_desc(engine, activation, to_desc(specs[static_cast<size_t>(x)]));
+  const auto desc = forward_desc(engine, activation, to_desc(specs[x]));
   return std::make_unique<PrimitivePlan>(
       engine, std::move(specs), dnnl::eltwise_forward(desc),
       std::vector<PrimitivePlan::Binding>{{DNNL_ARG_SRC, x, desc.src_desc()},
@@ -31,10 +31,10 @@ Plan plan_activation(const EnginePtr& engine, Activation activation, std::vector
 
 Plan plan_activation_gradient(const EnginePtr& engine, Activation activation,
                               std::vector<TensorSpec> specs, int saved, int dy, int dx) {
-  const memory::desc x = to_desc(specs[static_cast<size_t>(saved)]);
+  const memory::desc x = to_desc(specs[saved]);
   const dnnl::eltwise_backward::primitive_desc desc(
-      {to_dnnl(activation), to_desc(specs[static_cast<size_t>(dy)]), x, alpha_of(activation), 0},
-      scratch_by_caller(), engine->engine, forward_desc(engine, activation, x));
+      {to_dnnl(activation), to_desc(specs[dy]), x, alpha_of(activation), 0}, scratch_by_caller(),
+      engine->engine, forward_desc(engine, activation, x));
   const int arg = derivative_uses_output(activation) ? DNNL_ARG_DST : DNNL_ARG_SRC;
   return std::make_unique<PrimitivePlan>(
       engine, std::move(specs), dnnl::eltwise_backward(desc),

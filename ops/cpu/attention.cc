@@ -151,7 +151,7 @@ Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs giv
   using Op = AttentionForward;
   const Geometry g(op.shape, given[Op::kQkv].shape);
   const Matrix x{type_of<T>(), g.row, 1}, y{type_of<T>(), g.y_row, 1};
-  auto [products, product_bytes] = make_products<ForwardProducts>(
+  auto [made, product_bytes] = make_products<ForwardProducts>(
       g, !is_absent(given[Op::kLengths]), !is_absent(given[Op::kFirstKeys]),
       [&](int64_t queries, int64_t keys) -> ForwardProducts {
         const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
@@ -161,7 +161,7 @@ Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs giv
   const auto scores = static_cast<size_t>(std::min(kQueryBlock, g.length) * g.length);
   const Parts parts{scores * sizeof(float), scores * sizeof(T), product_bytes};
   const int64_t tasks = g.samples * g.shape.heads, threads = threads_for(tasks);
-  const auto work = [=, products = std::move(products)](Args args, void* scratch) {
+  const auto work = [=, products = std::move(made)](Args args, void* scratch) {
     auto* saved = pointer<float>(args, Op::kSaved);
     each_task(tasks, threads, [&](int64_t thread, int64_t task) {
       const int64_t sample = task / g.shape.heads, head = task % g.shape.heads;
@@ -201,7 +201,7 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
   const Geometry g(op.shape, given[Op::kQkv].shape);
   const Matrix x{type_of<T>(), g.row, 1}, y{type_of<T>(), g.y_row, 1};
   const Matrix sum{memory::data_type::f32, g.dim, 1};
-  auto [products, product_bytes] = make_products<BackwardProducts>(
+  auto [made, product_bytes] = make_products<BackwardProducts>(
       g, !is_absent(given[Op::kLengths]), !is_absent(given[Op::kFirstKeys]),
       [&](int64_t queries, int64_t keys) -> BackwardProducts {
         const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
@@ -215,7 +215,7 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
   const size_t sums = static_cast<size_t>(g.length * g.dim) * sizeof(float);
   const Parts parts{scores * sizeof(float), scores * sizeof(T), sums, sums, product_bytes};
   const int64_t tasks = g.samples * g.shape.kv_heads, threads = threads_for(tasks);
-  const auto work = [=, products = std::move(products)](Args args, void* scratch) {
+  const auto work = [=, products = std::move(made)](Args args, void* scratch) {
     each_task(tasks, threads, [&](int64_t thread, int64_t task) {
       const int64_t sample = task / g.shape.kv_heads, kv = task % g.shape.kv_heads;
       const T* rows = pointer<const T>(args, Op::kQkv) + sample * g.length * g.row;

@@ -45,7 +45,7 @@ std::string DnnlLayout::name() const {
   if (data.format_kind != dnnl_blocked) return "opaque";
   const dnnl_blocking_desc_t& blocking = data.format_desc.blocking;
   std::vector<int> order(static_cast<size_t>(data.ndims));
-  for (int i = 0; i < data.ndims; ++i) order[static_cast<size_t>(i)] = i;
+  for (int i = 0; i < data.ndims; ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),
                    [&](int a, int b) { return blocking.strides[a] > blocking.strides[b]; });
   std::string text;

@@ -98,10 +98,10 @@ void drop(const DropoutParams& d, const StepState& state, const T* x, T* y) {
 
 Plan plan_dropout(Specs given, int x, int state, int y, float rate, uint64_t layer) {
   std::vector<TensorSpec> specs(given.begin(), given.end());
-  TensorSpec& from = specs[static_cast<size_t>(x)];
+  TensorSpec& from = specs[x];
   from.layout = ChannelView::nearest(from);
-  specs[static_cast<size_t>(y)].layout = from.layout;
-  specs[static_cast<size_t>(state)].layout = Layout::row_major();
+  specs[y].layout = from.layout;
+  specs[state].layout = Layout::row_major();
   const DropoutParams params{*ChannelView::of(from), rate, layer};
   return with_element(from.dtype, [&]<class T>(T) -> Plan {
     return host_op(std::move(specs), [=](Args args, void*) {

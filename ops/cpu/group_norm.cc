@@ -131,8 +131,8 @@ void normalize_vectors(const Groups& groups, int64_t row, int64_t span, const T*
     LanePairSums own;
     sum_moments(x, row_of(view.run(v), row), 1, own);
     each_channel(groups, v, [&](int64_t i, int64_t, int64_t group) {
-      sums[static_cast<size_t>(group - first)] += view.gather(own.first, i);
-      squares[static_cast<size_t>(group - first)] += view.gather(own.second, i);
+      sums[group - first] += view.gather(own.first, i);
+      squares[group - first] += view.gather(own.second, i);
     });
   }
   PerGroup<float> means{}, inv_stds{};
@@ -149,8 +149,8 @@ void normalize_vectors(const Groups& groups, int64_t row, int64_t span, const T*
   for (int64_t v = groups.first_vector(span); v < groups.end_vector(span); ++v) {
     Normalization c;
     each_channel(groups, v, [&](int64_t i, int64_t channel, int64_t group) {
-      c.mean.values[i] = means[static_cast<size_t>(group - first)];
-      c.scale.values[i] = a.gamma[channel] * inv_stds[static_cast<size_t>(group - first)];
+      c.mean.values[i] = means[group - first];
+      c.scale.values[i] = a.gamma[channel] * inv_stds[group - first];
       c.shift.values[i] = a.beta[channel];
     });
     repeat_lanes(view, c.mean, c.scale, c.shift);
@@ -240,8 +240,8 @@ void propagate_vectors(const Groups& groups, int64_t row, int64_t span, const T*
       const double product = view.gather(own.second, i) * saved[2 * group + 1];
       dbeta[channel] += sum;
       dgamma[channel] += product;
-      sums[static_cast<size_t>(group - first)] += a.gamma[channel] * sum;
-      products[static_cast<size_t>(group - first)] += a.gamma[channel] * product;
+      sums[group - first] += a.gamma[channel] * sum;
+      products[group - first] += a.gamma[channel] * product;
     });
   }
   PerGroup<float> shifts{}, slopes{};
@@ -255,8 +255,8 @@ void propagate_vectors(const Groups& groups, int64_t row, int64_t span, const T*
     each_channel(groups, v, [&](int64_t i, int64_t channel, int64_t group) {
       c.mean.values[i] = saved[2 * group];
       c.factor.values[i] = a.gamma[channel];
-      c.shift.values[i] = shifts[static_cast<size_t>(group - first)];
-      c.slope.values[i] = slopes[static_cast<size_t>(group - first)];
+      c.shift.values[i] = shifts[group - first];
+      c.slope.values[i] = slopes[group - first];
       c.scale.values[i] = saved[2 * group + 1];
     });
     repeat_lanes(view, c.mean, c.factor, c.shift, c.slope, c.scale);

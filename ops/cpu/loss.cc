@@ -185,7 +185,7 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const int32_
   RowStatistics row;
   inspect_row(logits, c.classes, label, row);
   const float own = to_float(logits[label]);
-  const float weight = c.weighted() ? c.weights[static_cast<size_t>(label)] : 1;
+  const float weight = c.weighted() ? c.weights[label] : 1;
   const RowTarget target{target_sum(c, weight), static_cast<double>(weight) * double{own},
                          mean_logit(c, logits, row)};
   const RowResult result = row_result(c, row, target, weight);

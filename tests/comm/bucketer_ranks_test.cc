@@ -116,8 +116,6 @@ TEST_P(BucketerRanksTest, AStepCanBeRecorded) {
     recordings[static_cast<size_t>(step % 2)]->replay(*self_.stream);
     ASSERT_NO_FATAL_FAILURE(expect_sums(step));
     EXPECT_EQ(bucketer.communication_seconds(step % 2) > 0, ranks_ > 1);
-    EXPECT_LE(bucketer.exposed_seconds(step % 2), 10);
-    EXPECT_GE(bucketer.exposed_seconds(step % 2), 0);
   }
 }
 

@@ -155,7 +155,6 @@ TEST_F(BucketerTest, MeasuresTheStep) {
   EXPECT_EQ(bucketer.communication_seconds(), 0);
   bucketer.finish();
   EXPECT_GT(bucketer.communication_seconds(), 0);
-  EXPECT_GT(bucketer.exposed_seconds(), 0);
 }
 
 TEST_F(BucketerTest, StoresTheTimesOfEachSlotSeparately) {
@@ -167,7 +166,6 @@ TEST_F(BucketerTest, StoresTheTimesOfEachSlotSeparately) {
   const double first = bucketer.communication_seconds(1);
   EXPECT_GT(first, 0);
   EXPECT_EQ(bucketer.communication_seconds(0), 0);
-  EXPECT_EQ(bucketer.exposed_seconds(0), 0);
   bucketer.use_events(0);
   bucketer.finish();
   EXPECT_GT(bucketer.communication_seconds(0), 0);
@@ -187,7 +185,6 @@ TEST_F(BucketerTest, SumsOnTheComputeStreamIfTheCommunicatorIsNotConcurrent) {
   bucketer.finish();
   EXPECT_EQ(gradients, std::vector<float>(30, 2.0f));
   EXPECT_GT(bucketer.communication_seconds(), 0);
-  EXPECT_EQ(bucketer.exposed_seconds(), bucketer.communication_seconds());
 }
 
 // Converts between float and double, in place of half precision.
@@ -257,7 +254,6 @@ TEST_F(BucketerTest, DoesNothingInAWorldOfOne) {
   bucketer.finish();
   EXPECT_EQ(gradients, std::vector<float>(10, 3.0f));
   EXPECT_EQ(bucketer.communication_seconds(), 0);
-  EXPECT_EQ(bucketer.exposed_seconds(), 0);
   EXPECT_EQ(bucketer.buckets().size(), 2u);
   bucketer.use_events(1);  // has no effect
 }

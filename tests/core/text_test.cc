@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/parse_number.h"
 
 namespace trireme {
 namespace {
@@ -29,6 +30,20 @@ TEST(Nearest, ReturnsNothingIfNoNameIsClose) {
 TEST(DidYouMean, FormatsASuggestion) {
   EXPECT_EQ(did_you_mean("momentun", kNames), "; did you mean 'momentum'?");
   EXPECT_EQ(did_you_mean("qqqqqqqqqqqqq", kNames), "");
+}
+
+TEST(ParseNumber, TakesTheEntireText) {
+  EXPECT_EQ(parse_number<int>("-12"), -12);
+  EXPECT_EQ(parse_number<double>("2.5e-1"), 0.25);
+  for (const char* text : {"", "x", "1x", " 1", "1 ", "+1", "0x1", "1.5"}) {
+    EXPECT_EQ(parse_number<int>(text), std::nullopt) << text;
+  }
+}
+
+TEST(ParseNumber, RefusesNumbersOutsideTheRange) {
+  EXPECT_EQ(parse_number<uint16_t>("65535"), 65535);
+  EXPECT_EQ(parse_number<uint16_t>("65536"), std::nullopt);
+  EXPECT_EQ(parse_number<uint16_t>("-1"), std::nullopt);
 }
 
 TEST(Format, Bytes) {

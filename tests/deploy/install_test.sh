@@ -55,7 +55,7 @@ wanted=$(
 ./share/bash-completion/completions/trireme-supervise
 ./share/doc/trireme/copyright
 FILES
-  (cd "$source" && find docs -name '*.md' -o -name '*.png' | sed 's#^#./share/doc/trireme/#')
+  (cd "$source" && find docs -name '*.md' -o -name '*.png' -o -name '*.svg' | sed 's#^#./share/doc/trireme/#')
   cat <<'FILES'
 ./share/fish/vendor_completions.d/trireme.fish
 ./share/fish/vendor_conf.d/trireme.fish
@@ -139,6 +139,12 @@ if command -v dpkg-shlibdeps >/dev/null && command -v file >/dev/null; then
   for package in openmpi-bin libopenmpi3 libprotobuf libdnnl libc6; do
     check "the .deb depends on $package" prints "(^| )$package" dpkg-deb --field "$deb" Depends
   done
+  if grep -q '^VERSION_CODENAME=bookworm' /etc/os-release; then # in other releases they have other names
+    # shellcheck disable=SC2016  # the quotes are Markdown
+    listed=$(tr -s '\n' ' ' <"$source/docs/deploying.md" | sed -E 's/.*Depends` lists: `([^`]*)`.*/\1/' | tr ' ' '\n')
+    check "docs/deploying.md lists the packages" diff <(LC_ALL=C sort <<<"$listed") \
+      <(dpkg-deb --field "$deb" Depends | sed -E 's/ \([^)]*\)//g; s/, /\n/g' | LC_ALL=C sort)
+  fi
   check "... which unpacks into an empty root" dpkg-deb --extract "$deb" "$work/root"
   check "files of the .deb" has_all_files "$work/root/usr"
   check "and nothing else" prints '^1$' bash -c "ls '$work/root' | wc -l"

@@ -30,10 +30,18 @@ std::vector<std::string> lines_with(const std::string& text, const std::string& 
   return found;
 }
 
-std::string FaultTest::write_config(const std::string& text) const {
+namespace {
+std::string more_fields() {
   const char* more = std::getenv("TRIREME_FAULTS_CONFIG");
-  return scratch_.write("run.txtpb", text + (more ? more : ""));
+  return more ? more : "";
 }
+}  // namespace
+
+std::string FaultTest::write_config(const std::string& text) const {
+  return scratch_.write("run.txtpb", text + more_fields());
+}
+
+bool FaultTest::is_sharded() { return more_fields().find("shard:") != std::string::npos; }
 
 std::vector<std::string> FaultTest::train(const std::vector<std::string>& more) const {
   std::vector<std::string> arguments = {"train", config_, "--run-dir", run_dir().string()};

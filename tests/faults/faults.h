@@ -36,6 +36,9 @@ class FaultTest : public ::testing::Test {
   // Writes a configuration to a file, with the fields that TRIREME_FAULTS_CONFIG adds.
   std::string write_config(const std::string& text) const;
 
+  // Returns whether the runs are sharded (parallel.shard), by TRIREME_FAULTS_CONFIG.
+  static bool is_sharded();
+
   std::filesystem::path run_dir() const { return scratch_ / "run"; }
   std::vector<std::string> train(const std::vector<std::string>& more = {}) const;
   // Runs until the faults have ended the run. See inject.cc for the syntax of `faults`.

@@ -141,6 +141,9 @@ TEST_P(Completion, CompletesAfterLaunchers) {
   EXPECT_EQ(offers("X=1 mpirun -np 1 trireme eval a : -np 1 trireme exp"), Words{"export"});
   EXPECT_EQ(offers("trireme runs . | X=1 trireme repo"), Words{"report"});
   EXPECT_EQ(offers("trireme-supervise --restarts 5 -- mpirun -np 2 trireme tr"), Words{"train"});
+  EXPECT_EQ(offers("nice -n 5 mpirun -np 2 trireme tr"), Words{"train"});
+  EXPECT_EQ(offers("nohup trireme train x.txtpb --run"), Words{"--run-dir"});
+  EXPECT_EQ(offers("env OMP_NUM_THREADS=1 trireme exp"), Words{"export"});
 }
 
 TEST_P(Completion, OffersNothingAfterACompleteCommand) {

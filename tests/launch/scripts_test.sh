@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that every script prints its help for --help, exits with 2 for an unknown option, and does
-# nothing else in both cases. The scripts run in a copy of the checkout, where programs that change
-# the system are replaced.
+# nothing else in both cases, and that a user who cannot write to the checkout gets one clear message.
+# The scripts run in a copy of the checkout, where programs that change the system are replaced.
 #   tests/launch/scripts_test.sh
 set -euo pipefail
 # shellcheck source=launch/common.sh
@@ -74,6 +74,28 @@ for script in get-data supervise; do
   "$work/bin/trireme-$script" --no-such-option >"$work/stdout" 2>"$work/stderr" && fail "trireme-$script --no-such-option"
   grep -q "^trireme-$script: " "$work/stderr" || fail "trireme-$script does not print its installed name"
 done
+
+# Without write access. Root could write anyway, so the scripts run as another user.
+mkdir -p "$work/tree/build/release/bin"
+cp "$work/bin/cmake" "$work/tree/build/release/bin/trireme"
+chmod -R a+rX,a-w "$work/tree"
+chmod a+x "$work"
+as_user=()
+((EUID != 0)) || as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+refused() { # refused SCRIPT ARGUMENT...
+  status=0
+  (cd "$work/tree" && "${as_user[@]}" "$@") </dev/null >"$work/stdout" 2>"$work/stderr" || status=$?
+  [[ $status == 1 && $(wc -l <"$work/stderr") == 1 && $(<"$work/stderr") == *"$1: cannot write to "* ]] ||
+    fail "$* without write access ends with $status"
+}
+for script in launch/quickstart tests/run tests/fuzz/run docs/build deploy/bundle; do
+  refused "$script"
+done
+refused launch/get-data mnist
+refused launch/supervise -- mpirun trireme train x.txtpb --run-dir runs/x
+refused deploy/prometheus/slurm-targets targets
+chmod -R u+w "$work/tree"
+
 ((scripts > 15)) || fail "only $scripts scripts were found"
 echo "$scripts scripts, $failures failures"
 ((failures == 0))

@@ -106,6 +106,19 @@ const std::string kGroupNorms =
     "layer { name: 'gn2' group_norm { num_groups: 3 } } layer { tanh {} }"
     "layer { name: 'fc2' dense { units: 5 } } layer { softmax_cross_entropy {} }";
 
+// Expects that the trained parameters of `part` have the gradients that they have in `full`.
+void expect_gradients_of(TestNetwork& full, TestNetwork& part) {
+  int compared = 0;
+  for (const Parameter& parameter : part.parameters.all) {
+    if (parameter.frozen) continue;
+    const auto same = std::ranges::find(full.parameters.all, parameter.name, &Parameter::name);
+    EXPECT_LT(relative_error(part.gradient(parameter), full.gradient(*same)), 1e-6)
+        << parameter.name;
+    ++compared;
+  }
+  EXPECT_GT(compared, 0);
+}
+
 class FreezeOnTargets : public ::testing::TestWithParam<TestTarget> {};
 
 // Frozen norms use running statistics in both networks, so these compute the same function.
@@ -123,15 +136,7 @@ TEST_P(FreezeOnTargets, DoesNotChangeGradientsOfOtherParameters) {
     part.run(batch);
     EXPECT_EQ(part.metric(ops::kMetricLoss), full.metric(ops::kMetricLoss));
     EXPECT_EQ(part.watermarks.back(), part.parameters.trained_elements);
-    int compared = 0;
-    for (const Parameter& parameter : part.parameters.all) {
-      if (parameter.frozen) continue;
-      const auto same = std::ranges::find(full.parameters.all, parameter.name, &Parameter::name);
-      EXPECT_LT(relative_error(part.gradient(parameter), full.gradient(*same)), 1e-6)
-          << parameter.name;
-      ++compared;
-    }
-    EXPECT_GT(compared, 0);
+    expect_gradients_of(full, part);
   }
 }
 
@@ -153,12 +158,7 @@ TEST_P(FreezeOnTargets, RecurrentLayersHaveTheSameGradients) {
     TestNetwork part(config, input, GetParam(), {.batch = kRows});
     part.run(batch);
     EXPECT_LE(part.program->backward_flops(), full.program->backward_flops());
-    for (const Parameter& parameter : part.parameters.all) {
-      if (parameter.frozen) continue;
-      const auto same = std::ranges::find(full.parameters.all, parameter.name, &Parameter::name);
-      EXPECT_LT(relative_error(part.gradient(parameter), full.gradient(*same)), 1e-6)
-          << parameter.name;
-    }
+    expect_gradients_of(full, part);
   }
 }
 
@@ -172,12 +172,7 @@ TEST_P(FreezeOnTargets, FrozenGroupNormsPropagateTheSameGradients) {
     config.add_freeze(pattern);
     TestNetwork part(config, kInput, GetParam(), {.batch = kRows});
     part.run(batch);
-    for (const Parameter& parameter : part.parameters.all) {
-      if (parameter.frozen) continue;
-      const auto same = std::ranges::find(full.parameters.all, parameter.name, &Parameter::name);
-      EXPECT_LT(relative_error(part.gradient(parameter), full.gradient(*same)), 1e-6)
-          << parameter.name;
-    }
+    expect_gradients_of(full, part);
   }
 }
 

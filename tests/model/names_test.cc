@@ -42,7 +42,7 @@ TEST(Names, TranslatesHuggingFaceResNets) {
       {"fc.bias", "classifier.1.bias"},
   };
   for (const auto& [name, file_name] : kNames) {
-    EXPECT_EQ(name_in(NameStyle::kHuggingFace, name), file_name);
+    EXPECT_EQ(name_in(NameStyle::kHuggingFace, "", name), file_name);
     EXPECT_EQ(found(file_name, {name}), name);
   }
   EXPECT_EQ(found("embedder.embedder.convolution.weight", {"conv1.weight"}), "conv1.weight");
@@ -52,17 +52,17 @@ TEST(Names, TranslatesEveryResNetInBothDirections) {
   for (const char* network : {"resnet18", "resnet34", "resnet50", "resnet20"}) {
     const std::vector<std::string> names = names_of(network);
     for (const std::string& name : names) {
-      const auto file_name = name_in(NameStyle::kHuggingFace, name);
+      const auto file_name = name_in(NameStyle::kHuggingFace, "", name);
       ASSERT_TRUE(file_name) << name;
       EXPECT_EQ(found(*file_name, names), name);
-      EXPECT_EQ(name_in(NameStyle::kTorchvision, name), name);
+      EXPECT_EQ(name_in(NameStyle::kTorchvision, "", name), name);
     }
   }
 }
 
 TEST(Names, HuggingFaceNamesExistOnlyForResNets) {
-  EXPECT_FALSE(name_in(NameStyle::kHuggingFace, "features.0.weight"));
-  EXPECT_FALSE(name_in(NameStyle::kHuggingFace, "conv2.weight"));
+  EXPECT_FALSE(name_in(NameStyle::kHuggingFace, "", "features.0.weight"));
+  EXPECT_FALSE(name_in(NameStyle::kHuggingFace, "", "conv2.weight"));
   EXPECT_TRUE(has_torchvision_names("vgg16-bn"));
   EXPECT_FALSE(has_torchvision_names("lenet"));
 }
@@ -100,6 +100,60 @@ TEST(Names, TranslatesTheOnlyNameOfGpt2ThatDiffers) {
   EXPECT_EQ(found("transformer.h.11.mlp.c_fc.bias", names_of("gpt2-124m")), "h.11.mlp.c_fc.bias");
 }
 
+TEST(Names, TranslatesLlamaInBothDirections) {
+  const std::vector<std::string> names = names_of("llama-mini");
+  for (const std::string& name : names) {
+    const auto file_name = name_in(NameStyle::kHuggingFace, "llama-mini", name);
+    ASSERT_TRUE(file_name) << name;
+    EXPECT_EQ(*file_name, name.starts_with("lm_head") ? name : "model." + name);
+    EXPECT_EQ(found(*file_name, names, "lm_head"), name);
+  }
+  EXPECT_FALSE(name_in(NameStyle::kHuggingFace, "llama-mini", "fc.weight"));
+  EXPECT_TRUE(is_bookkeeping("model.layers.0.self_attn.rotary_emb.inv_freq"));
+}
+
+TEST(Names, DividesQueriesKeysAndValues) {
+  const auto rows_of = [](const char* name, const Shape& shape) {
+    std::vector<std::pair<std::string, int64_t>> parts;
+    for (const Part& part : parts_of(name, shape)) parts.emplace_back(part.name, part.rows);
+    return parts;
+  };
+  using Rows = std::vector<std::pair<std::string, int64_t>>;
+  EXPECT_EQ(rows_of("a.self_attn.qkv_proj.weight", {40, 24}),
+            (Rows{{"a.self_attn.q_proj.weight", 24},
+                  {"a.self_attn.k_proj.weight", 8},
+                  {"a.self_attn.v_proj.weight", 8}}));
+  EXPECT_EQ(rows_of("a.attention.self.qkv.bias", {6}), (Rows{{"a.attention.self.query.bias", 2},
+                                                             {"a.attention.self.key.bias", 2},
+                                                             {"a.attention.self.value.bias", 2}}));
+  EXPECT_EQ(rows_of("a.mlp.gate_up_proj.weight", {8, 3}),
+            (Rows{{"a.mlp.gate_proj.weight", 4}, {"a.mlp.up_proj.weight", 4}}));
+  // Not the rows of heads, of another layer, of one part.
+  EXPECT_TRUE(parts_of("a.self_attn.qkv_proj.weight", {41, 24}).empty());
+  EXPECT_TRUE(parts_of("a.self_attn.o_proj.weight", {24, 24}).empty());
+  EXPECT_TRUE(parts_of("a.self_attn.qkv_proj.weight", {24, 24}).empty());
+  EXPECT_TRUE(parts_of("blocks.0.attn.qkv.weight", {96, 32}).empty());
+}
+
+TEST(Names, JoinsQueriesKeysAndValues) {
+  const std::string layer = "bert.encoder.layer.3.attention.self.";
+  const auto joined = joined_name(layer + "query.weight");
+  ASSERT_TRUE(joined);
+  EXPECT_EQ(joined->name, layer + "qkv.weight");
+  EXPECT_EQ(joined->parts, (std::vector<std::string>{layer + "query.weight", layer + "key.weight",
+                                                     layer + "value.weight"}));
+  const auto name_of = [](const char* file_name) {
+    return joined_name(file_name).value_or(JoinedName{}).name;
+  };
+  EXPECT_EQ(name_of("encoder.layer.0.attention.attention.query.bias"),
+            "encoder.layer.0.attention.attention.qkv.bias");
+  EXPECT_EQ(name_of("model.layers.3.mlp.gate_proj.weight"),
+            "model.layers.3.mlp.gate_up_proj.weight");
+  EXPECT_EQ(name_of("model.layers.3.mlp.up_proj.weight"), "");
+  EXPECT_EQ(name_of("bert.encoder.layer.3.attention.self.key.weight"), "");
+  EXPECT_EQ(name_of("query.weight"), "");
+}
+
 // Names in BertForSequenceClassification, BertForMaskedLM and ViTForImageClassification.
 TEST(Names, TranslatesEncodersOfHuggingFace) {
   const std::pair<const char*, const char*> kNames[] = {
@@ -127,7 +181,7 @@ TEST(Names, TranslatesEncodersOfHuggingFace) {
       {"head.weight", "classifier.weight"},
   };
   for (const auto& [name, file_name] : kNames) {
-    EXPECT_EQ(name_in(NameStyle::kHuggingFace, name), file_name);
+    EXPECT_EQ(name_in(NameStyle::kHuggingFace, "", name), file_name);
     EXPECT_EQ(found(file_name, {name}, "head"), name);
   }
   EXPECT_EQ(shape_in(NameStyle::kHuggingFace, "embed.token", {8}), (Shape{1, 1, 8}));
@@ -141,7 +195,7 @@ TEST(Names, TranslatesEveryEncoderInBothDirections) {
     const std::vector<std::string> names = names_of(network);
     const std::string head = network[0] == 'b' ? "classifier" : "head";
     for (const std::string& name : names) {
-      const auto file_name = name_in(NameStyle::kHuggingFace, name);
+      const auto file_name = name_in(NameStyle::kHuggingFace, "", name);
       ASSERT_TRUE(file_name) << name;
       EXPECT_EQ(found(*file_name, names, head), name);
     }
@@ -158,18 +212,6 @@ TEST(Names, TranslatesOtherNamesOfEncoders) {
   EXPECT_EQ(found("bert.encoder.layer.1.output.LayerNorm.beta", bert, "classifier"),
             "encoder.layer.1.output.LayerNorm.bias");
   EXPECT_TRUE(is_bookkeeping("bert.embeddings.position_ids"));
-}
-
-TEST(Names, QueriesKeysAndValuesAreOneTensor) {
-  const std::string layer = "bert.encoder.layer.3.attention.self.";
-  EXPECT_EQ(joined_name(layer + "query.weight"), layer + "qkv.weight");
-  EXPECT_EQ(joined_name("encoder.layer.0.attention.attention.query.bias"),
-            "encoder.layer.0.attention.attention.qkv.bias");
-  EXPECT_FALSE(joined_name(layer + "key.weight"));
-  EXPECT_FALSE(joined_name("query.weight"));
-  EXPECT_EQ(parts_of(layer + "qkv.bias"),
-            (Parts{layer + "query.bias", layer + "key.bias", layer + "value.bias"}));
-  EXPECT_FALSE(parts_of("blocks.0.attn.qkv.weight"));
 }
 
 TEST(Names, KnowsTheHeadsOfBert) {
@@ -195,7 +237,7 @@ TEST(Names, MayBeLong) {
     const std::string name = start + std::string(1'000'000, 'a');
     EXPECT_FALSE(name_guesses(name, "fc").empty());
     EXPECT_FALSE(is_bookkeeping(name));
-    EXPECT_FALSE(name_in(NameStyle::kHuggingFace, name).value_or("").starts_with("classifier"));
+    EXPECT_FALSE(name_in(NameStyle::kHuggingFace, "", name).value_or("").starts_with("classifier"));
   }
 }
 

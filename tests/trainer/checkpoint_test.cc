@@ -247,6 +247,21 @@ TEST_F(CheckpointTest, ReportsAndSkipsEveryKindOfDamage) {
   }
 }
 
+// Expects a message about damage that begins like this if `from` is replaced in the state.
+void expect_damaged(std::string state, const std::string& from, const std::string& to,
+                    const std::string& message) {
+  ASSERT_NE(state.find(from), std::string::npos) << from << " in " << state;
+  state.replace(state.find(from), from.size(), to);
+  try {
+    state_from_json(state, "state.json");
+    ADD_FAILURE() << to;
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("state.json: is damaged: " + message),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 // Found by tests/fuzz: numbers were converted to the type of the field.
 TEST_F(CheckpointTest, RejectsNumbersThatDoNotFitTheirType) {
   CheckpointState state;
@@ -255,20 +270,9 @@ TEST_F(CheckpointTest, RejectsNumbersThatDoNotFitTheirType) {
   state.ranks = 2;
   const std::string good = to_json(state);
   EXPECT_EQ(to_json(state_from_json(good, "state.json")), good);
-  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {"\"seed\": 5", "\"seed\": 18446744077609535115"},
-           {"\"ranks\": 2", "\"ranks\": 4294967298"},
-           {"\"step\": 3", "\"step\": 3.5"}}) {
-    std::string text = good;
-    ASSERT_NE(text.find(from), std::string::npos) << from << " in " << text;
-    text.replace(text.find(from), from.size(), to);
-    try {
-      state_from_json(text, "state.json");
-      ADD_FAILURE() << to;
-    } catch (const DataError& error) {
-      EXPECT_NE(std::string(error.what()).find("state.json: is damaged: "), std::string::npos);
-    }
-  }
+  expect_damaged(good, "\"seed\": 5", "\"seed\": 18446744077609535115", "");
+  expect_damaged(good, "\"ranks\": 2", "\"ranks\": 4294967298", "");
+  expect_damaged(good, "\"step\": 3", "\"step\": 3.5", "");
 }
 
 // The checksum is right, as after a bug or a manual edit.
@@ -327,17 +331,7 @@ TEST_F(CheckpointTest, ChecksTheRangeOfEachFieldOfTheState) {
            {"\"columns\": [", "\"columns\": [1, ",
             "data.training.columns is not a list of strings"},
            {"\"seed\"", "\"sead\"", "seed is missing"}}) {
-    std::string text = good;
-    ASSERT_NE(text.find(from), std::string::npos) << from << " in " << text;
-    text.replace(text.find(from), from.size(), to);
-    try {
-      state_from_json(text, "state.json");
-      ADD_FAILURE() << to;
-    } catch (const DataError& error) {
-      EXPECT_NE(std::string(error.what()).find("state.json: is damaged: " + message),
-                std::string::npos)
-          << error.what();
-    }
+    expect_damaged(good, from, to, message);
   }
 }
 

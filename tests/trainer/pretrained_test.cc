@@ -1,6 +1,6 @@
 // Networks with weights of other frameworks. ResNet-18 computes the logits of PyTorch; its weights
 // are a function of name and index (tests/golden/make_logits.py). The weights of GPT-2 are those of
-// tests/golden/make_gpt2.py; tests/launch/gpt2_test.cc computes its logits.
+// tests/golden/make_decoders.py; tests/launch/decoder_weights_test.cc computes its logits.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -45,7 +45,7 @@ std::vector<float> values_of(const std::string& name, const Shape& shape) {
 model::Weights weights_of(const model::Graph& graph, model::NameStyle style) {
   model::Weights weights;
   const auto add = [&](const std::string& name, const Shape& shape) {
-    weights[*model::name_in(style, name)] = {shape, values_of(name, shape)};
+    weights[*model::name_in(style, graph.name, name)] = {shape, values_of(name, shape)};
   };
   for (const model::Node& node : graph.nodes) {
     for (const auto& p : node.signature.parameters) add(node.name + "." + p.name, p.shape);

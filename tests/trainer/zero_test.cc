@@ -143,6 +143,45 @@ TEST_P(ZeroTest, ResumesARunOfOneRank) {
   expect_same_losses("alone", "resumed", 20);
 }
 
+// A run that resumes and saves at once writes what it has read, whatever ranks and shards wrote it.
+TEST_P(ZeroTest, StateIsTheSameInEveryLayout) {
+  struct Layout {
+    int size;
+    std::string shard;
+    std::unique_ptr<comm::Communicator> ranks = nullptr;  // the first `size`, and all others
+  };
+  const int all = world_->size();
+  std::vector<Layout> layouts;
+  layouts.push_back({1, "parallel.shard=NONE"});
+  layouts.push_back({all, "parallel.shard=NONE"});
+  layouts.push_back({std::min(all, 2), kZero1});
+  layouts.push_back({std::min(all, 3), kZero2});
+  for (Layout& layout : layouts) {
+    layout.ranks = world_->split(world_->rank() < layout.size ? 0 : 1, world_->rank());
+  }
+  const auto save = [&](const Layout& layout, const std::string& name, const std::string& resume) {
+    if (world_->rank() < layout.size) {
+      const std::vector<std::string> assignments{
+          layout.shard, "train.max_steps=7",
+          "optimizer={adamw {} weight_decay: 0.01 ema {decay: 0.9}}"};
+      train(config(kOwnNorm, name, with(kSmallBuckets, assignments)), *layout.ranks,
+            {.resume = resume, .quiet = true, .wait_for_saves = true});
+    }
+    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+  };
+  save(layouts[1], "0", "never");
+  constexpr size_t kEveryPair[] = {1, 0, 1, 2, 0, 2, 3, 0, 3, 1, 3, 2, 1};
+  for (size_t i = 1; i < std::size(kEveryPair); ++i) {
+    SCOPED_TRACE(i);
+    save(layouts[kEveryPair[i]], std::to_string(i), checkpoint(std::to_string(i - 1), 7).string());
+    for (const char* part : {"model.safetensors", "optimizer.safetensors"}) {
+      const std::string wanted = file(checkpoint("0", 7) / part);
+      EXPECT_FALSE(wanted.empty());
+      EXPECT_TRUE(file(checkpoint(std::to_string(i), 7) / part) == wanted) << part;
+    }
+  }
+}
+
 TEST_P(ZeroTest, StateIsSharded) {
   const std::vector<std::string> assignments{"train.device=" + GetParam(), "optimizer={adam {}}"};
   StepFixture plain(*world_, kStepConfig, assignments);

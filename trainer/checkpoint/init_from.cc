@@ -134,6 +134,7 @@ class TensorMatcher {
     join_parts();
     find_names();
     check_tied();
+    tie_llama_head();
     check_head();
     check_bert_heads();
     for (const auto& [ours, wanted] : wanted_) {
@@ -176,30 +177,41 @@ class TensorMatcher {
     return found == guesses.end() ? nullptr : &*found;
   }
 
-  // Joins queries, keys and values that the file stores separately if the network has them as one
-  // tensor.
+  // Joins tensors that the file stores separately, such as queries, keys and values, if the network
+  // has them as one.
   void join_parts() {
     std::vector<std::string> names;
     for (const auto& [name, weight] : theirs_) names.push_back(name);
     for (const std::string& name : names) {
       const auto joined = model::joined_name(name);
-      if (!joined || wants(name) || theirs_.contains(*joined)) continue;
-      if (choose(model::name_guesses(*joined, head_))) join(*joined, *model::parts_of(*joined));
+      if (!joined || wants(name) || theirs_.contains(joined->name)) continue;
+      if (choose(model::name_guesses(joined->name, head_))) join(*joined);
     }
   }
-  void join(const std::string& joined, const model::Parts& parts) {
-    const Shape shape = theirs_.at(parts[0]).shape;
-    for (const std::string& part : parts) {
+  void join(const model::JoinedName& joined) {
+    Shape shape = theirs_.at(joined.parts[0]).shape;
+    if (shape.rank() == 0) return;
+    int64_t rows = 0;
+    for (const std::string& part : joined.parts) {
       const auto found = theirs_.find(part);
-      if (shape.rank() == 0 || found == theirs_.end() || !(found->second.shape == shape)) return;
+      if (found == theirs_.end() || found->second.shape.rank() != shape.rank()) return;
+      shape[0] = found->second.shape[0];
+      if (!(found->second.shape == shape)) return;
+      rows += shape[0];
     }
+    shape[0] = rows;
+    const std::vector<model::Part> wanted = model::parts_of(joined.name, shape);
+    const auto has_rows = [&](const model::Part& part) {
+      return theirs_.at(part.name).shape[0] == part.rows;
+    };
+    if (wanted.empty() || !std::ranges::all_of(wanted, has_rows)) return;
     model::Weight whole{shape, {}};
-    whole.shape[0] *= std::ssize(parts);
-    for (const std::string& part : parts) {
-      const std::vector<float> values = std::move(theirs_.extract(part).mapped().values);
+    for (const model::Part& part : wanted) {
+      const std::vector<float> values = std::move(theirs_.extract(part.name).mapped().values);
       whole.values.insert(whole.values.end(), values.begin(), values.end());
     }
-    theirs_[joined] = std::move(whole);
+    theirs_[joined.name] = std::move(whole);
+    style_ = model::NameStyle::kHuggingFace;
   }
 
   // Exact matches of names have priority over guesses.
@@ -246,6 +258,16 @@ class TensorMatcher {
           fmt::format("'{}' differs from '{}', but the network has one tensor for both",
                       printable(second), printable(first)));
     }
+  }
+
+  // transformers leaves out the last layer of a Llama if its weights are those of the embedding.
+  void tie_llama_head() {
+    const std::string head = head_ + ".weight";
+    const auto embedding = found_.find("embed_tokens.weight");
+    if (!model::is_llama(graph_.name) || found_.contains(head) || embedding == found_.end()) return;
+    notes_ += fmt::format("; {} begins with the weights of embed_tokens", head_);
+    theirs_[head] = theirs_.at(embedding->second);
+    found_[head] = head;
   }
 
   // Newly initializes the last layer if the file does not have it, or has it with another number of

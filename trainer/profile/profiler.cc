@@ -77,7 +77,7 @@ void Profiler::open() {
   device_uncertainty_ = step_.probe()->uncertainty();
   clocks_ = measure_clocks(communicator_);
   // The time of the trace begins when the first rank has opened the window.
-  const int64_t own_ahead = clocks_[static_cast<size_t>(communicator_.rank())].ahead;
+  const int64_t own_ahead = clocks_[communicator_.rank()].ahead;
   const int64_t opened =
       std::chrono::nanoseconds(step_.probe()->origin_time().time_since_epoch()).count() - own_ahead;
   int64_t zero = opened;

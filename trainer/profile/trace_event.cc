@@ -76,8 +76,8 @@ std::string trace_events(const RankTrace& trace, bool first) {
   }
   for (const TraceEvent& event : trace.events) {
     text += fmt::format(",\n{}:{}}},\"tid\":{},\"ts\":{},\"dur\":{}}}",
-                        beginnings[static_cast<size_t>(event.descriptor)], event.number,
-                        event.track, microseconds(event.begin), microseconds(event.duration));
+                        beginnings[event.descriptor], event.number, event.track,
+                        microseconds(event.begin), microseconds(event.duration));
   }
   return text;
 }

@@ -2,23 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
-#include <optional>
-
 #include "core/error.h"
+#include "core/parse_number.h"
 
 namespace trireme::train {
-namespace {
-
-std::optional<int64_t> parse_integer(std::string_view text) {
-  int64_t number = 0;
-  const char* const end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, number);
-  if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
-  return number;
-}
-
-}  // namespace
 
 StepWindow parse_step_window(std::string_view text) {
   constexpr std::string_view kKey = "steps=";
@@ -30,8 +17,8 @@ StepWindow parse_step_window(std::string_view text) {
   if (!text.starts_with(kKey) || to == std::string_view::npos) {
     refuse("is not of the form steps=FIRST..LAST, as in steps=10..20");
   }
-  const auto first = parse_integer(text.substr(kKey.size(), to - kKey.size()));
-  const auto last = parse_integer(text.substr(to + kTo.size()));
+  const auto first = parse_number<int64_t>(text.substr(kKey.size(), to - kKey.size()));
+  const auto last = parse_number<int64_t>(text.substr(to + kTo.size()));
   if (!first || !last) refuse("does not contain two integers, as in steps=10..20");
   const StepWindow window{*first, *last};
   if (window.first < 1) refuse("begins before the first step, which is step 1");

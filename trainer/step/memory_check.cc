@@ -59,12 +59,15 @@ std::string fitting_text(const TrainingTarget& target, const MemoryChoice& choic
                                          .cut_limit = target.cut_limit});
   if (!compiled) return "";
   std::vector<std::string> settings;
-  if (choice.ranks > 0) settings.push_back(fmt::format("{} ranks", ranks));
   if (choice.sets_micro) settings.push_back(fmt::format("batch.micro: {}", compiled->batch.micro));
   if (choice.sets_shard) {
     settings.push_back("parallel.shard: " + ParallelConfig::Shard_Name(choice.shard));
   }
-  return fmt::format("{} ({})", fmt::join(settings, " with "), size_text(compiled->memory.total()));
+  std::string text = fmt::format("{}", fmt::join(settings, " and "));
+  if (choice.ranks > 0) {
+    text += fmt::format("{}{} ranks with as much memory each", text.empty() ? "" : " on ", ranks);
+  }
+  return fmt::format("{} ({} per rank)", text, size_text(compiled->memory.total()));
 }
 
 // Returns the ways to shard more than configured.
@@ -90,7 +93,7 @@ std::string fitting_ranks(const TrainingTarget& target, bool sets_micro) {
                                               run.batch().global() * run.parallel().stages());
   for (choice.ranks = 2 * target.ranks; choice.ranks <= max_ranks; choice.ranks *= 2) {
     const std::string text = fitting_text(target, choice);
-    if (!text.empty()) return text + ", if each rank has as much memory";
+    if (!text.empty()) return text;
   }
   return "";
 }
@@ -129,7 +132,7 @@ std::pair<std::string, std::string> memory_advice(const TrainingTarget& target,
   const size_t available = budget.bytes / static_cast<size_t>(budget.ranks);
   if (target.config.run.memory().has_limit_bytes() && !memory.is_lower_bound &&
       memory.total() <= available) {
-    text += fmt::format(" or memory.limit_bytes: {}", memory.total());
+    text += fmt::format(", or memory.limit_bytes: {}", memory.total());
   }
   return {field, text};
 }
@@ -170,7 +173,7 @@ std::string settings_that_fit(const TrainingTarget& target) {
       found.push_back(std::move(text));
     }
   }
-  return fmt::format("{}", fmt::join(found, " or "));
+  return fmt::format("{}", fmt::join(found, ", or "));
 }
 
 void require_fits(const TrainingTarget& target, const RankMemory& memory,

@@ -9,8 +9,8 @@
 namespace trireme::train {
 
 // Returns the settings closest to the configured ones with which the plan of a rank does not exceed
-// the target's limit, recomputation included: "batch.micro: 4 (312 MiB)", several separated by " or
-// "; "" if there are none. Compiles the network several times.
+// the target's limit, recomputation included: "batch.micro: 4 (312 MiB per rank)", several
+// separated by ", or "; "" if there are none. Compiles the network several times.
 std::string settings_that_fit(const TrainingTarget& target);
 
 // Throws a ConfigError if the ranks need more than the budget, or a rank more than

@@ -10,6 +10,7 @@
 #include "core/text.h"
 #include "data/bad_records.h"
 #include "trainer/base/machine.h"
+#include "trainer/base/process.h"
 #include "trainer/config/device.h"
 #include "trainer/config/grid.h"
 #include "trainer/optimizer/optimizer.h"
@@ -24,8 +25,15 @@ namespace {
 using Use = RankMemory::Use;
 
 constexpr size_t kMaxBytes = size_t{1} << 60;  // upper limit of a part: sums must not overflow
-// Used by the program itself and its libraries.
-constexpr size_t kReservedBytes = size_t{128} << 20;
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr size_t kGpuLibraryBytes = 128 * kMiB;
+// What a process on a CPU allocates after its plan was made and beyond it: code that oneDNN generates,
+// stacks of threads, fragments. 17 MiB were measured; the resident set before also has 20 MiB of files,
+// which the kernel can drop.
+constexpr size_t kLaterBytes = 16 * kMiB;
+// The resident set is rounded up to a multiple, so that runs of the same configuration get the same
+// plan.
+constexpr size_t kResidentStep = 8 * kMiB;
 
 RankMemory without_empty(RankMemory memory) {
   std::erase_if(memory.parts, [](const RankMemory::Part& part) { return part.bytes == 0; });
@@ -146,17 +154,29 @@ size_t checkpoint_bytes(const Config& config, const model::NetworkSize& network)
          (static_cast<size_t>(network.parameters) + arrays * static_cast<size_t>(network.trained));
 }
 
+size_t MemoryBudget::of_rank() const {
+  return (bytes - std::min(bytes, checkpoint)) / static_cast<size_t>(ranks);
+}
+
 MemoryBudget memory_budget_of(Device& device, int local_ranks, const Config& config,
                               const model::Graph& graph) {
   if (device.kind() == DeviceKind::kCpu) {
     const Machine machine = inspect_machine();
     const bool limited = machine.memory_limit < machine.memory;
-    return {static_cast<size_t>(machine.memory_limit),
-            limited ? "the limit of this process (control group or ulimit) is" : "this host has",
-            local_ranks, checkpoint_bytes(config, network_size(config, graph, /*rows=*/1))};
+    MemoryBudget budget{
+        static_cast<size_t>(machine.memory_limit),
+        limited ? "the limit of this process (control group or ulimit) is" : "this host has",
+        local_ranks, checkpoint_bytes(config, network_size(config, graph, /*rows=*/1))};
+    // A host has other processes, too.
+    const size_t steps = static_cast<size_t>(resident_bytes()) / kResidentStep + 1;
+    budget.unplanned =
+        steps * kResidentStep + kLaterBytes + budget.of_rank() / (limited ? 128 : 16);
+    return budget;
   }
   const auto load = device.load();
-  return {load ? static_cast<size_t>(load->memory_total_bytes) : 0, "the GPU has"};
+  MemoryBudget budget{load ? static_cast<size_t>(load->memory_total_bytes) : 0, "the GPU has"};
+  budget.unplanned = kGpuLibraryBytes + budget.of_rank() / 16;
+  return budget;
 }
 
 size_t memory_limit(const Config& config, const MemoryBudget& budget) {
@@ -164,10 +184,9 @@ size_t memory_limit(const Config& config, const MemoryBudget& budget) {
     return static_cast<size_t>(config.run.memory().limit_bytes());
   }
   if (budget.bytes == 0) return 0;
-  const size_t bytes = (budget.bytes - std::min(budget.bytes, budget.checkpoint)) /
-                       static_cast<size_t>(budget.ranks);
-  const size_t reserved = bytes / 16 + kReservedBytes;
-  return std::max<size_t>(1, bytes > 2 * reserved ? bytes - reserved : bytes / 2);
+  const size_t bytes = budget.of_rank();
+  const size_t unplanned = std::min(budget.unplanned, bytes / 2);
+  return std::max<size_t>(1, bytes - unplanned);
 }
 
 size_t smallest_limit(comm::Communicator& communicator, size_t own) {

@@ -60,15 +60,20 @@ struct MemoryBudget {
   std::string name;       // for messages, followed by the size: "this host has"
   int ranks = 1;          // that share it
   size_t checkpoint = 0;  // what the copy of a checkpoint takes of it
+  size_t unplanned = 0;   // what each rank needs beyond its plan
+
+  // Returns the part of a rank, without the checkpoint.
+  size_t of_rank() const;
 };
 // Returns the memory limit of this process for the CPU, which `local_ranks` ranks share, the memory
-// of the device for a GPU.
+// of the device for a GPU. On a CPU, a rank needs beyond its plan what it has now: the program,
+// libraries and samples in memory.
 MemoryBudget memory_budget_of(Device& device, int local_ranks, const Config& config,
                               const model::Graph& graph);
 
 // Returns the bytes that the plan of a rank should not exceed: memory.limit_bytes or, if unset, the
-// rank's part of the budget without what the copy of a checkpoint, libraries and the operating system
-// need. 0 if unknown.
+// rank's part of the budget without what the copy of a checkpoint takes and what ranks need beyond
+// their plans, but at least half of that part. 0 if unknown.
 size_t memory_limit(const Config& config, const MemoryBudget& budget);
 
 // Returns the lowest limit of any rank; 0 if a rank's is unknown. Collective.

@@ -148,6 +148,9 @@ struct Step::State {
     comm::together(world, [&] {
       budget = memory_budget_of(device, world.placement().local_ranks, config, graph);
     });
+    // Ranks of the same host must make the same plan.
+    budget.unplanned =
+        static_cast<size_t>(comm::max(world, static_cast<int64_t>(budget.unplanned)));
     limit = train::memory_limit(config, budget);
     const TrainingTarget target{
         .config = config,
