@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <ranges>
+#include <span>
 #include <utility>
 
 #include "comm/control.h"
@@ -95,7 +95,7 @@ void Reporter::resume_changes(const FoundCheckpoint& resumed,
   constexpr size_t kMaxShown = 20;
   std::string text = fmt::format("from here on the run differs from the one that wrote {}:",
                                  resumed.path.string());
-  for (const std::string& change : changes | std::views::take(kMaxShown)) {
+  for (const std::string& change : std::span(changes).first(std::min(changes.size(), kMaxShown))) {
     text += "\n  " + printable(change);
   }
   if (changes.size() > kMaxShown) {
