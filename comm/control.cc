@@ -94,7 +94,9 @@ void agree(Communicator& communicator, std::exception_ptr failure) {
   const auto code = static_cast<ExitCode>(static_cast<unsigned char>(first->front()));
   std::string message = first->substr(1);
   // An error on all ranks, such as an invalid configuration, is not the fault of a single rank.
-  if (failures < communicator.size()) message = fmt::format("rank {}: {}", rank, message);
+  if (failures < communicator.size()) {
+    message = fmt::format("rank {}: {}", communicator.ledger().with_role(rank), message);
+  }
   throw AgreedError(message, code, rank);
 }
 

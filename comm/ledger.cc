@@ -45,6 +45,8 @@ void copy(const LedgerRecord& from, LedgerRecord& to) {
   copy(from.process_steps, to.process_steps);
   copy(from.step_ns, to.step_ns);
   copy(from.waiting_ns, to.waiting_ns);
+  copy(from.idle_ns, to.idle_ns);
+  copy(from.awaits_transfer, to.awaits_transfer);
   copy(from.detail, to.detail);
   for (size_t i = 0; i < to.groups.size(); ++i) copy(from.groups[i], to.groups[i]);
   copy(from.failure, to.failure);
@@ -108,10 +110,15 @@ void Ledger::enter(Phase phase, int64_t step) {
 
 void Ledger::set_detail(std::string_view text) { record_->detail.set(text); }
 
-void Ledger::step_done(double seconds, double waiting) {
+void Ledger::step_done(double seconds, double waiting, double idle) {
   record_->step_ns.fetch_add(static_cast<int64_t>(1e9 * seconds), std::memory_order_relaxed);
   record_->waiting_ns.fetch_add(static_cast<int64_t>(1e9 * waiting), std::memory_order_relaxed);
+  record_->idle_ns.fetch_add(static_cast<int64_t>(1e9 * idle), std::memory_order_relaxed);
   record_->process_steps.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Ledger::set_awaits_transfer(bool awaits) {
+  record_->awaits_transfer.store(awaits, std::memory_order_relaxed);
 }
 
 bool Ledger::has_room() const { return std::ranges::any_of(record_->groups, is_free); }
@@ -124,6 +131,23 @@ void Ledger::set_bucket_names(std::vector<std::string> names) {
 std::vector<std::string> Ledger::bucket_names() const {
   std::lock_guard lock(mutex_);
   return bucket_names_;
+}
+
+void Ledger::set_roles(std::vector<std::string> roles) {
+  std::lock_guard lock(mutex_);
+  roles_ = std::move(roles);
+}
+
+std::vector<std::string> Ledger::roles() const {
+  std::lock_guard lock(mutex_);
+  return roles_;
+}
+
+std::string Ledger::with_role(int rank) const {
+  std::lock_guard lock(mutex_);
+  const auto index = static_cast<size_t>(rank);
+  if (index >= roles_.size()) return std::to_string(rank);
+  return fmt::format("{} ({})", rank, roles_[index]);
 }
 
 void Ledger::fail(std::string_view message, int exit_code, bool caused_by_peer) noexcept {

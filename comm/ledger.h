@@ -105,7 +105,10 @@ struct LedgerRecord {
   std::atomic<int64_t> process_steps{0};  // steps completed by this process
   std::atomic<int64_t> step_ns{0};        // total duration of these steps
   std::atomic<int64_t> waiting_ns{0};     // the part of it spent waiting for other ranks
-  SharedText<192> detail;                 // describes the phase further
+  std::atomic<int64_t> idle_ns{0};        // the part of it spent waiting for other pipeline stages
+  // Nothing is computed until a transfer is done that runs in the background.
+  std::atomic<bool> awaits_transfer{false};
+  SharedText<192> detail;  // describes the phase further
   std::array<GroupCalls, kMaxGroups> groups;
   // The failure that ends this rank.
   std::atomic<int64_t> failed{0};  // time of the failure; 0 if there is none
@@ -132,6 +135,7 @@ struct RankPace {
   int64_t steps = 0;
   int64_t step_ns = 0;     // total duration of the steps
   int64_t waiting_ns = 0;  // the part of it spent waiting for other ranks
+  int64_t idle_ns = 0;     // the part of it spent waiting for other pipeline stages
 };
 
 // Writes the record of this rank, and stores what its watchdog exchanges with the trainer.
@@ -149,8 +153,10 @@ class Ledger {
   // reading for 3.2 s".
   void set_detail(std::string_view text);
   // Records that a step is done. `seconds` is its duration, including the `waiting` seconds in
-  // which this rank waited for others.
-  void step_done(double seconds, double waiting);
+  // which this rank waited for others, `idle` of them for other pipeline stages.
+  void step_done(double seconds, double waiting, double idle = 0);
+  // Records whether this rank computes nothing until a background transfer is done.
+  void set_awaits_transfer(bool awaits);
 
   // Returns true if this rank can become a member of one more group.
   bool has_room() const;
@@ -158,6 +164,12 @@ class Ledger {
   // it before the first step.
   void set_bucket_names(std::vector<std::string> names);
   std::vector<std::string> bucket_names() const;
+  // Sets what distinguishes the ranks, by rank, for messages: "stage 1, replica 0". Empty if
+  // nothing does.
+  void set_roles(std::vector<std::string> roles);
+  std::vector<std::string> roles() const;
+  // Returns the rank's number with its role, if it has one: "3 (stage 1, replica 1)".
+  std::string with_role(int rank) const;
 
   // Records the failure that is about to end this rank; later failures are ignored.
   // `caused_by_peer` says that it may be the consequence of another rank's failure. Safe to call in
@@ -189,6 +201,7 @@ class Ledger {
   LedgerRecord* record_;
   mutable std::mutex mutex_;  // guards the members below and the allocation of record_->groups
   std::vector<std::string> bucket_names_;
+  std::vector<std::string> roles_;
   std::string diagnosis_;
   std::vector<RankPace> paces_;
   WatchOptions options_;

@@ -177,6 +177,7 @@ struct Watchdog::State {
     const int64_t now = monotonic_ns();
     snapshot.options = ledger.options();
     snapshot.bucket_names = ledger.bucket_names();
+    snapshot.roles = ledger.roles();
     const double tick = snapshot.options.timeout > 0 ? snapshot.options.timeout / 10 : 1;
     snapshot.tick =
         static_cast<int64_t>(std::clamp(1e9 * tick, double{kMinTick}, double{kMaxTick}));
@@ -270,7 +271,7 @@ struct Watchdog::State {
     if (place.rank != 0 || place.ranks == 1) return;
     std::vector<RankPace> paces;
     for (const RankView& its : snapshot.ranks) {
-      paces.push_back({its.process_steps, its.step_ns, its.waiting_ns});
+      paces.push_back({its.process_steps, its.step_ns, its.waiting_ns, its.idle_ns});
     }
     ledger.set_paces(std::move(paces));
   }

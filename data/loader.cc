@@ -35,6 +35,9 @@ void check(const Dataset& dataset, const LoaderOptions& options) {
         "loader: invalid options: rank {} of {}, global batch {}, {} threads, depth {}",
         options.rank, options.ranks, options.global_batch, options.threads, options.depth));
   }
+  if (!options.reads && options.max_bad_records) {
+    throw Error("loader: bad records cannot be skipped without reading them");
+  }
   const int64_t streams = options.order.streams;
   if (streams > 0 && (streams != options.global_batch || options.max_bad_records)) {
     throw Error(fmt::format("loader: {} streams require batches of {} rows, none of them skipped",
@@ -93,7 +96,7 @@ struct Loader::State {
         alive(given.threads),
         bad(given.max_bad_records),
         bad_when_opened(from.bad_records().count) {
-    for (Slot& slot : ring) slot.allocate(device, options.capacity, dataset.spec());
+    for (Slot& slot : ring) slot.allocate(device, options.capacity, dataset.spec(), options.reads);
     readers.reserve(statuses.size());
     for (WorkerStatus& status : statuses) {
       const int worker = options.threads == 0 ? -1 : static_cast<int>(readers.size());

@@ -26,7 +26,7 @@ class Mix;
 // ranks add up to less than `global_rows`.
 struct Batch {
   // capacity x input bytes; rows beyond `rows` are zero. With `length`, only the first `length`
-  // tokens of each row, one row after the other.
+  // tokens of each row, one row after the other. Null unless LoaderOptions::reads.
   std::byte* inputs = nullptr;
   std::byte* targets = nullptr;      // capacity x target bytes, likewise
   const int64_t* samples = nullptr;  // dataset index of each row
@@ -60,6 +60,9 @@ struct LoaderOptions {
   // including those that the dataset skipped when it was opened. If empty, the first one is an
   // error.
   std::optional<int64_t> max_bad_records;
+  // Whether samples are read. If not, batches have positions and sizes but no memory. Requires
+  // that max_bad_records is empty: how many rows there are depends on the samples that are skipped.
+  bool reads = true;
   // Called on the thread of next(). Without workers, it receives each sample before it is read
   // (only each batch if samples are in memory). With workers, it receives four times per second
   // what next() is waiting for: "sample 4711 of epoch 2 (FILE: record 12), which worker 1 has been

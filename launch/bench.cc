@@ -24,6 +24,7 @@
 #include "trainer/config/inputs.h"
 #include "trainer/profile/profiler.h"
 #include "trainer/run/train.h"
+#include "trainer/step/parallel_choice.h"
 #include "trainer/step/rank_consistency.h"
 #include "trainer/step/step.h"
 
@@ -250,12 +251,14 @@ std::string profile_steps(const BenchOptions& options, const train::Config& conf
 int bench(const BenchOptions& options, comm::Communicator& communicator) {
   Target target;
   comm::together(communicator, [&] { target = load_target(options, communicator.size()); });
-  const train::Config& config = target.config;
-  train::require_same_properties(communicator, train::program_properties(config.run));
-  const auto device = train::create_device(config, communicator);
-  const auto backend = train::create_backend(config, *device);
+  train::require_same_properties(communicator, train::program_properties(target.config.run));
+  const auto device = train::create_device(target.config, communicator);
+  const auto backend = train::create_backend(target.config, *device);
   model::Graph graph;
-  comm::together(communicator, [&] { graph = train::build_network(config, target.samples); });
+  comm::together(communicator,
+                 [&] { graph = train::build_network(target.config, target.samples); });
+  train::choose_parallel(target.config, graph, *backend, communicator);
+  const train::Config& config = target.config;
   train::Step step(config, graph, *backend, communicator);
   step.initialize();
   const SyntheticBatch data(target.samples, step.plan(), step.stage().grid, *device);

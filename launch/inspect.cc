@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -19,12 +20,9 @@
 namespace trireme::cli {
 namespace {
 
-// A command that only prints something should not take the memory of others: at most this or a
-// quarter of the memory that a rank may use.
-constexpr size_t kMaxMeasuredBytes = size_t{2} << 30;
-
 struct InspectOptions : TargetOptions {
   int ranks = 0;
+  PlannedHosts hosts;
   bool listing = false;
 };
 
@@ -79,6 +77,7 @@ struct Measured {
 };
 
 Measured measure(const model::Graph& graph, const RankPlan& plan) {
+  // At most a quarter of the memory that a rank may use, if that is more.
   const size_t max_bytes =
       std::max(kMaxMeasuredBytes, plan.budget.bytes / static_cast<size_t>(plan.budget.ranks) / 4);
   if (const size_t bytes = plan.memory.total(); bytes > max_bytes) {
@@ -140,8 +139,43 @@ void print_choices(const Target& target, const model::Graph& graph, const RankPl
   row_of(target.config.run, plan.memory, *plan.program, "<- as configured");
 }
 
+std::string milliseconds(double seconds) { return fmt::format("{:.3g}", 1e3 * seconds); }
+
+// Prints the predicted times of a step with different numbers of stages.
+void print_layouts(const std::vector<train::LayoutPrediction>& layouts,
+                   const InspectOptions& options, int ranks) {
+  if (layouts.empty()) return;
+  const auto [hosts, gigabits] = options.hosts;
+  const bool measured = std::ranges::all_of(layouts, &train::LayoutPrediction::measured);
+  fmt::print("\nPredicted step of {} ranks on {}, in milliseconds, from {} times of layers\n",
+             ranks,
+             hosts == 1 ? "one host"
+                        : fmt::format("{} hosts with {:.3g} Gbit/s between them", hosts, gigabits),
+             measured ? "measured" : "estimated");
+  const auto row = [](const auto&... cells) {
+    fmt::print("  {:<6}  {:>8}  {:>13}  {:>8}  {:>9}  {:>6}  {:>6}  {:>6}  {:>13}  {:>8}\n",
+               cells...);
+  };
+  row("stages", "replicas", "micro-batches", "slowest", "transfers", "sums", "update", "idle",
+      "between hosts", "step");
+  for (const train::LayoutPrediction& layout : layouts) {
+    const double slowest =
+        std::ranges::max(layout.stages, {}, &train::StagePrediction::seconds).seconds;
+    row(layout.grid.stages, layout.grid.replicas, layout.batch.passes, milliseconds(slowest),
+        milliseconds(layout.transfers), milliseconds(layout.sums), milliseconds(layout.update),
+        fmt::format("{:.0f}%", 100 * layout.bubble()),
+        bytes_text(static_cast<size_t>(layout.bytes_between_hosts)), milliseconds(layout.step));
+  }
+  for (const train::LayoutPrediction& layout : layouts) {
+    if (layout.better_cuts.empty()) continue;
+    fmt::print("  {} stages would be faster with parallel.cut_after: [{}]\n", layout.grid.stages,
+               fmt::join(layout.better_cuts, ", "));
+  }
+}
+
 // Prints what each pipeline stage has and sends for a micro-batch.
-void print_stages(const Target& target, const model::Graph& graph, const RankPlan& plan) {
+void print_stages(const Target& target, const model::Graph& graph, const RankPlan& plan,
+                  const std::vector<train::LayoutPrediction>& layouts) {
   const train::Grid grid = train::grid_of(target.config.run, 0, plan.ranks);
   if (!grid.has_pipeline()) return;
   fmt::print(
@@ -150,12 +184,14 @@ void print_stages(const Target& target, const model::Graph& graph, const RankPla
       grid.stages, grid.replicas, grid.replicas == 1 ? "" : "s", plan.batch.passes,
       100 * train::pipeline_bubble(grid.stages, plan.batch.passes));
   const auto row = [](const auto&... cells) {
-    fmt::print("  {:<5}  {:<24}  {:>10}  {:>12}  {:>10}  {:>10}  {:>10}\n", cells...);
+    fmt::print("  {:<5}  {:<24}  {:>10}  {:>12}  {:>8}  {:>10}  {:>10}  {:>10}\n", cells...);
   };
-  row("stage", "last layer", "parameters", "FLOP", "memory", "sends on", "sends back");
+  const auto layout =
+      std::ranges::find(layouts, grid.stages, [](const auto& each) { return each.grid.stages; });
+  row("stage", "last layer", "parameters", "FLOP", "ms", "memory", "sends on", "sends back");
   for (int stage = 0; stage < grid.stages; ++stage) {
     const train::TrainingProgram compiled =
-        plan_choice(target, graph, plan, plan.limit, stage * grid.replicas);
+        plan_choice(target, graph, plan, plan.limit, grid.rank_of(stage, 0));
     const std::vector<int>& begins = compiled.stage.begins;
     const auto index = static_cast<size_t>(stage);
     const size_t end =
@@ -164,15 +200,21 @@ void print_stages(const Target& target, const model::Graph& graph, const RankPla
     using model::Port;
     row(stage, graph.nodes[end - 1].name, bytes_text(compiled.memory.model()),
         flops_text(program.forward_flops() + program.backward_flops()),
+        layout == layouts.end() ? "-" : milliseconds(layout->stages[index].seconds),
         bytes_text(compiled.memory.total()), bytes_text(program.port_bytes(Port::kStageOutput)),
         bytes_text(program.port_bytes(Port::kStageInputGradient)));
   }
 }
 
 // Called by rank 0 only, since the plan is the same on every rank.
-void print_plan(const InspectOptions& options, const Target& target, const model::Graph& graph,
+void print_plan(const InspectOptions& options, Target target, const model::Graph& graph,
                 int ranks) {
-  const auto plan = plan_rank(target, graph, ranks, ranks);
+  std::vector<train::LayoutPrediction> layouts;
+  if (target.config.run.parallel().stages() != 1) {
+    layouts = predict_layouts(target, graph, ranks, options.hosts);
+  }
+  const auto plan =
+      plan_rank(target, graph, ranks, (ranks + options.hosts.hosts - 1) / options.hosts.hosts);
   const data::SampleSpec& samples = target.samples;
   const train::BatchPlan& batch = plan->batch;
   fmt::print("{}: input {}, {}, {} samples per rank in {} pass{} of {}\n\n",
@@ -193,7 +235,10 @@ void print_plan(const InspectOptions& options, const Target& target, const model
                             : !problem.empty() ? Measured{{}, "there is too little memory"}
                                                : measure(graph, *plan);
   print_choices(target, graph, *plan, measured);
-  print_stages(target, graph, *plan);
+  print_stages(target, graph, *plan, layouts);
+  print_layouts(layouts, options, ranks);
+  const std::string warning = train::pipeline_warning(target.config, batch, ranks);
+  if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
   if (!problem.empty()) fmt::print(stderr, "warning: {}\n", problem);
   if (options.listing) fmt::print("\n{}", plan->program->listing());
 }
@@ -221,6 +266,15 @@ void add_inspect(ArgumentParser app, Command& chosen) {
   command
       .add_option("--ranks", options->ranks,
                   "Number of ranks to plan for (default: the ranks of this command)")
+      .positive();
+  command
+      .add_option(
+          "--hosts", options->hosts.hosts,
+          "Number of hosts that these ranks are on, for predictions of pipelines (default: 1)")
+      .positive();
+  command
+      .add_option("--network", options->hosts.gigabits,
+                  "Gbit/s between two hosts, for predictions of pipelines (default: 10)")
       .positive();
   command.add_flag("--listing", options->listing,
                    "Also print the compiled program, one operation per line");

@@ -30,7 +30,8 @@ train::TrainingTarget training_target(const train::Config& config, const model::
           .backend = *plan.backend,
           .ranks = plan.ranks,
           .limit = limit,
-          .batches = plan.batches};
+          .batches = plan.batches,
+          .cut_limit = plan.limit};
 }
 
 }  // namespace
@@ -41,6 +42,35 @@ std::string target_text(const data::SampleSpec& samples) {
 }
 
 std::string bytes_text(size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
+
+std::vector<train::LayoutPrediction> predict_layouts(Target& target, const model::Graph& graph,
+                                                     int ranks, const PlannedHosts& hosts) {
+  const train::Config config = target.config;
+  const auto alone = comm::create_local_communicator();
+  const auto device = train::create_device(config, *alone);
+  const auto backend = train::create_backend(config, *device);
+  const int local_ranks = (ranks + hosts.hosts - 1) / hosts.hosts;
+  const size_t limit =
+      train::memory_limit(config, train::memory_budget_of(*device, local_ranks, config, graph));
+  train::LayoutPredictor predictor(
+      config, graph, *backend, train::even_hosts(ranks, hosts.hosts, 1e9 / 8 * hosts.gigabits),
+      limit, limit > 0 ? std::min(limit, kMaxMeasuredBytes) : kMaxMeasuredBytes);
+  const int stages = config.run.parallel().stages();
+  if (stages == 0) {
+    std::vector<train::LayoutPrediction> all = predictor.all();
+    train::adopt(train::fastest(all, limit), target.config);
+    return all;
+  }
+  std::vector<train::LayoutPrediction> both;
+  both.push_back(predictor.predict(stages));
+  train::adopt(both.front(), target.config);
+  try {
+    both.insert(both.begin(), predictor.predict(1));
+  } catch (const ConfigError&) {
+    // The batch has fewer samples than there are ranks.
+  }
+  return both;
+}
 
 std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& graph, int ranks,
                                     int local_ranks) {

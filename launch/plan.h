@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "launch/options.h"
 #include "model/program.h"
+#include "trainer/step/parallel_choice.h"
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/training_program.h"
 
@@ -28,7 +30,21 @@ struct RankPlan {
 // Returns a description of the targets of the samples: "10 classes", "target f32 [2]".
 std::string target_text(const data::SampleSpec& samples);
 
+// A command that only prints something should not take the memory of others.
+inline constexpr size_t kMaxMeasuredBytes = size_t{2} << 30;
+
 std::string bytes_text(size_t bytes);  // "1.50 GiB"
+
+// Where the ranks of a planned run are.
+struct PlannedHosts {
+  int hosts = 1;         // with equally many consecutive ranks each
+  double gigabits = 10;  // per second between hosts
+};
+// Predicts the step with the configured number of pipeline stages and with one or, if it is 0, with
+// all that are possible, and sets in the target's configuration what is to be chosen. Throws
+// ConfigError.
+std::vector<train::LayoutPrediction> predict_layouts(Target& target, const model::Graph& graph,
+                                                     int ranks, const PlannedHosts& hosts);
 
 // Returns the plan of rank 0, which is that of all ranks with its pipeline stage. `local_ranks` of the
 // `ranks` ranks share this machine's memory. `graph` must outlive the plan. Throws ConfigError if this

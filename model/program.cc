@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <set>
+
+#include "model/activations.h"
 #include "model/compile.h"
 #include "model/stages.h"
 
@@ -58,9 +62,41 @@ size_t Program::port_bytes(Port port) const {
   return network_->stage_port_bytes[static_cast<size_t>(port)];
 }
 
+bool Program::reads_samples() const {
+  const auto used = [&](Port port) {
+    return !network_->port_args[static_cast<size_t>(port)].empty();
+  };
+  return used(Port::kInput) || used(Port::kTarget);
+}
+
 std::vector<Cut> Program::cuts() const {
   return possible_cuts({network_->instructions, network_->forward_instructions, network_->values},
                        network_->nodes.size());
+}
+
+std::vector<int> Program::parameters_of(int begin, int end) const {
+  std::set<int> used;
+  for (const Instruction& instruction : network_->instructions) {
+    const int node = std::max(instruction.node, 0);
+    if (node < begin || node >= end) continue;
+    for (const ValueId arg : instruction.args) {
+      if (arg == kNoValue) continue;
+      const Value& value = network_->values[static_cast<size_t>(arg)];
+      if (value.home == Value::Home::kParameter) used.insert(value.index);
+    }
+  }
+  return {used.begin(), used.end()};
+}
+
+size_t Program::activation_bytes_of(int begin, int end, ops::Backend& backend) const {
+  Stage stage;
+  if (begin > 0) stage.begins.push_back(begin);
+  if (end < static_cast<int>(network_->nodes.size())) stage.begins.push_back(end);
+  stage.index = begin > 0 ? 1 : 0;
+  InstructionList list{network_->instructions, network_->forward_instructions, network_->values};
+  keep_stage(list, stage, backend);
+  share_in_place(list.instructions, list.values);
+  return plan_activations(list.instructions, list.values).bytes;
 }
 
 size_t Program::cache_bytes() const { return network_->cache_bytes; }

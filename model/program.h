@@ -85,8 +85,14 @@ class Program {
   const std::vector<CarriedState>& carried_states() const;
   // Returns the bytes that a stage exchanges with an adjacent one through the port.
   size_t port_bytes(Port port) const;
+  // Returns whether any operation reads the samples or their targets.
+  bool reads_samples() const;
   // Returns the places where a whole network can be cut, in the order of the nodes.
   std::vector<Cut> cuts() const;
+  // Return, for nodes [begin, end) of a whole network as a pipeline stage, the parameters that it
+  // has, as indexes into Parameters::all, and the approximate size of their activations.
+  std::vector<int> parameters_of(int begin, int end) const;
+  size_t activation_bytes_of(int begin, int end, ops::Backend& backend) const;
   // With CompileOptions::transient_gradients: the size of ModelArrays::buckets, and where each bucket
   // is in it. The memory of a bucket is reused once all gradients of the next bucket are final.
   size_t bucket_bytes() const;

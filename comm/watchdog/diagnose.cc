@@ -104,7 +104,7 @@ class Diagnoser {
       for (const CallView& call : view.calls) {
         if (call.began == 0) continue;
         waits_.push_back({{&view, &call}, {}});
-        if (!is_transfer(call.operation)) waits_.back().missing = behind(call);
+        waits_.back().missing = is_transfer(call.operation) ? late_peer(view, call) : behind(call);
       }
     }
   }
@@ -121,6 +121,20 @@ class Diagnoser {
     return ranks;
   }
 
+  // Returns the other member of a group of two if it has not begun the transfer yet. In larger
+  // groups the peer is unknown.
+  std::vector<int> late_peer(const RankView& view, const CallView& call) const {
+    std::vector<int> peers;
+    bool late = false;
+    for (const RankView& other : s_.ranks) {
+      const CallView* its = call_in(other, call.group);
+      if (!its || other.rank == view.rank) continue;
+      peers.push_back(other.rank);
+      late = its->transfers < call.transfers;
+    }
+    return peers.size() == 1 && late ? peers : std::vector<int>();
+  }
+
   // Returns true if another rank waits for this one.
   bool awaited(int number) const {
     return std::ranges::any_of(waits_, [&](const Wait& each) {
@@ -129,12 +143,27 @@ class Diagnoser {
   }
 
   bool waits(int number) const {
-    return std::ranges::any_of(waits_, [&](const Wait& each) { return each.rank->rank == number; });
+    return std::ranges::any_of(waits_, [&](const Wait& each) {
+      return each.rank->rank == number && !in_background(each);
+    });
+  }
+
+  // Returns true for a transfer between pipeline stages during which the rank computes something
+  // else.
+  static bool in_background(const Wait& wait) {
+    return is_transfer(wait.call->operation) && within_step(wait.rank->phase) &&
+           !wait.rank->awaits_transfer;
   }
 
   // --- Parts of messages.
 
   std::string describe_rank(int number) const { return trireme::comm::describe_rank(s_, number); }
+
+  // Names the gradient bucket only if it is known: pipeline stages have different buckets.
+  std::string describe_call(const CallView& call) const {
+    const bool known = s_.roles.empty() || call_in(rank(s_.own_rank), call.group);
+    return describe(call, known ? s_.bucket_names : std::vector<std::string>());
+  }
 
   // Describes the call that the rank has been in for longest, if any, and its phase.
   std::string describe_position(const RankView& view) const {
@@ -143,8 +172,7 @@ class Diagnoser {
       if (each.began != 0 && (!call || each.began < call->began)) call = &each;
     }
     if (!call) return describe_phase(view);
-    return fmt::format("{}, last phase: {}", describe(*call, s_.bucket_names),
-                       describe_phase(view));
+    return fmt::format("{}, last phase: {}", describe_call(*call), describe_phase(view));
   }
 
   // Returns "; rank 0 is waiting for it in ...", or an empty string if no rank is.
@@ -152,7 +180,7 @@ class Diagnoser {
     std::map<std::string, std::vector<int>> ranks_by_call;
     for (const Wait& wait : waits_) {
       if (std::ranges::find(wait.missing, number) == wait.missing.end()) continue;
-      ranks_by_call[describe(*wait.call, s_.bucket_names)].push_back(wait.rank->rank);
+      ranks_by_call[describe_call(*wait.call)].push_back(wait.rank->rank);
     }
     std::string text;
     for (const auto& [call, ranks] : ranks_by_call) {
@@ -280,7 +308,7 @@ class Diagnoser {
     const CallView& call = *caller.call;
     return fmt::format("{} {} in {}, {} bytes{}, in step {}, last phase: {}",
                        describe_rank(caller.rank->rank), call.began != 0 ? "is" : "was",
-                       describe(call, s_.bucket_names), call.bytes,
+                       describe_call(call), call.bytes,
                        with_dtype ? fmt::format(" of {}", name_of(call.dtype)) : "", call.step + 1,
                        describe_phase(*caller.rank));
   }
@@ -334,7 +362,7 @@ class Diagnoser {
     return {Fault::kDesync, view.rank, 1,
             fmt::format("{}: {} is in {} but never called {}, in which others are waiting: {}",
                         kMismatch, describe_rank(view.rank), describe_phase(view),
-                        describe(*wait.call, s_.bucket_names), describe_caller(wait))};
+                        describe_call(*wait.call), describe_caller(wait))};
   }
 
   // A single rank has no other that could wait for it, but it can be stuck waiting for samples.
@@ -395,13 +423,12 @@ class Diagnoser {
       }
     }
     const bool all = ranks.size() == s_.ranks.size();
-    return {
-        Fault::kTransport, -1, 1,
-        fmt::format("{} {} been in {} for {} without progress: MPI, NCCL or the network is "
-                    "stuck; last phase: {}",
-                    all ? fmt::format("all {} ranks", ranks.size()) : name_ranks(ranks),
-                    all || ranks.size() > 1 ? "have" : "has", describe(*late.call, s_.bucket_names),
-                    seconds(age(late.call->began)), describe_phase(*late.rank))};
+    return {Fault::kTransport, -1, 1,
+            fmt::format("{} {} been in {} for {} without progress: MPI, NCCL or the network is "
+                        "stuck; last phase: {}",
+                        all ? fmt::format("all {} ranks", ranks.size()) : name_ranks(ranks),
+                        all || ranks.size() > 1 ? "have" : "has", describe_call(*late.call),
+                        seconds(age(late.call->began)), describe_phase(*late.rank))};
   }
 
   std::optional<Diagnosis> unreachable() const {
@@ -434,7 +461,9 @@ std::optional<Diagnosis> diagnose(const RunSnapshot& snapshot) {
 
 std::string describe_rank(const RunSnapshot& snapshot, int rank) {
   const Member& member = snapshot.members[rank];
-  return fmt::format("rank {} (host {}, pid {})", rank, member.host_name, member.pid);
+  const auto index = static_cast<size_t>(rank);
+  const std::string role = index < snapshot.roles.size() ? snapshot.roles[index] + ", " : "";
+  return fmt::format("rank {} ({}host {}, pid {})", rank, role, member.host_name, member.pid);
 }
 
 }  // namespace trireme::comm

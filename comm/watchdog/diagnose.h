@@ -26,9 +26,10 @@ struct RunSnapshot {
   int own_rank = 0;
   WatchOptions options;
   std::vector<std::string> bucket_names;
-  std::vector<Member> members;  // by rank
-  std::vector<RankView> ranks;  // by rank
-  std::vector<HostView> hosts;  // by host; the entry of this rank's own host is ignored
+  std::vector<std::string> roles;  // by rank; empty if all ranks do the same
+  std::vector<Member> members;     // by rank
+  std::vector<RankView> ranks;     // by rank
+  std::vector<HostView> hosts;     // by host; the entry of this rank's own host is ignored
 };
 
 enum class Fault : uint8_t {
@@ -61,7 +62,7 @@ inline constexpr int64_t kConfirmDelay = 500'000'000;
 // Returns what is wrong, or nullopt if all ranks make progress or may still do so in time.
 std::optional<Diagnosis> diagnose(const RunSnapshot& snapshot);
 
-// Returns e.g. "rank 3 (host b, pid 812)".
+// Returns e.g. "rank 3 (host b, pid 812)" or "rank 3 (stage 1, replica 1, host b, pid 812)".
 std::string describe_rank(const RunSnapshot& snapshot, int rank);
 
 }  // namespace trireme::comm

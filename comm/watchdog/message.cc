@@ -9,7 +9,7 @@ namespace trireme::comm {
 namespace {
 
 constexpr uint32_t kMessageMagic = 0x4d475254;  // "TRGM"
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr int64_t kMaxRanks = 1 << 16;  // on one host
 constexpr int64_t kMaxRank = 1 << 24;
 // Limit of times and counts: far above all real values, far below any overflow.
@@ -112,9 +112,11 @@ void rank_fields(Archive& archive, View& view) {
     archive.number(*time, 0, kMax);
   }
   archive.number(view.phase, 0, static_cast<int64_t>(Phase::kEnd));
-  for (auto* count : {&view.step, &view.process_steps, &view.step_ns, &view.waiting_ns}) {
+  for (auto* count :
+       {&view.step, &view.process_steps, &view.step_ns, &view.waiting_ns, &view.idle_ns}) {
     archive.number(*count, 0, kMax);
   }
+  archive.number(view.awaits_transfer, 0, 1);
   archive.text(view.detail, kDetailBytes);
   archive.list(view.calls, LedgerRecord::kMaxGroups,
                [&](auto& call) { call_fields(archive, call); });

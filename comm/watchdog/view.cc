@@ -28,11 +28,12 @@ std::optional<CallView> read_calls(const LedgerRecord::GroupCalls& calls) {
                       calls.transfers.load() == call.transfers && calls.began.load() == call.began;
     if (same && call.began >= 0) return call;
   }
-  // The entry keeps changing, so no call is waiting and only the counter matters.
+  // The entry keeps changing, so no call is waiting and only the counters matter.
   CallView busy;
   busy.group = call.group;
   busy.group_name = call.group_name;
   busy.sequence = calls.sequence.load();
+  busy.transfers = calls.transfers.load();
   return busy;
 }
 
@@ -53,11 +54,6 @@ std::string name_of_operation(const std::string& operation) {
   return operation.empty() ? "a collective" : operation;
 }
 
-bool within_step(Phase phase) {
-  return phase == Phase::kData || phase == Phase::kForward || phase == Phase::kBackward ||
-         phase == Phase::kCommunication || phase == Phase::kUpdate;
-}
-
 }  // namespace
 
 RankView read_record(const LedgerRecord& record, int64_t now) {
@@ -71,6 +67,8 @@ RankView read_record(const LedgerRecord& record, int64_t now) {
   view.process_steps = record.process_steps;
   view.step_ns = record.step_ns;
   view.waiting_ns = record.waiting_ns;
+  view.idle_ns = record.idle_ns;
+  view.awaits_transfer = record.awaits_transfer;
   view.detail = record.detail.get();
   for (const LedgerRecord::GroupCalls& calls : record.groups) {
     if (auto call = read_calls(calls)) view.calls.push_back(std::move(*call));
@@ -93,6 +91,11 @@ std::string describe(const CallView& call, const std::vector<std::string>& bucke
   const auto bucket = static_cast<size_t>(call.bucket);
   if (bucket < bucket_names.size()) text += fmt::format(" ({})", bucket_names[bucket]);
   return text;
+}
+
+bool within_step(Phase phase) {
+  return phase == Phase::kData || phase == Phase::kForward || phase == Phase::kBackward ||
+         phase == Phase::kCommunication || phase == Phase::kUpdate;
 }
 
 std::string describe_phase(const RankView& rank) {

@@ -45,6 +45,8 @@ struct RankView {
   int64_t process_steps = 0;
   int64_t step_ns = 0;
   int64_t waiting_ns = 0;
+  int64_t idle_ns = 0;
+  bool awaits_transfer = false;
   std::string detail;
   std::vector<CallView> calls;  // by group
   int64_t failed = 0;           // 0 if the rank has not failed
@@ -65,6 +67,8 @@ inline constexpr std::string_view kMismatch = "mismatched collectives";
 // Returns e.g. "all-reduce #4182, bucket 2 (layer3.0.conv1 ... layer3.2.bn3)" or "broadcast #7 of
 // ranks 0 and 2".
 std::string describe(const CallView& call, const std::vector<std::string>& bucket_names);
+// Returns whether a rank in this phase computes a training step.
+bool within_step(Phase phase);
 // Returns e.g. "forward of step 12", "evaluation after step 12" or "data of step 12 (sample 4711)".
 std::string describe_phase(const RankView& rank);
 

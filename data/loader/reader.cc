@@ -35,7 +35,7 @@ void UnitReader::read(Slot& slot, const Rows& rows) {
   first_ = true;
   try {
     const Order order(options_.order, options_.seed, slot.batch.epoch, size_);
-    if (options_.mix) {
+    if (options_.mix && options_.reads) {
       read_pairs(slot, order, rows);
     } else {
       read_rows(slot, order, rows);
@@ -97,6 +97,7 @@ bool UnitReader::read_row(Slot& slot, const Order& order, int64_t row, const Sam
     const bool follows = options_.order.streams > 0 && batch.position > 0;
     slot.set_continues(row - batch.first_row, follows && dataset_.continues(id));
   }
+  if (!options_.reads) return true;
   try {
     read_sample(id, to);
     return true;

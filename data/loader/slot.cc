@@ -9,20 +9,21 @@ namespace trireme::data {
 // Zeroing the memory here places it on the NUMA node of the calling thread (first touch). The
 // workers, which this thread creates, inherit its CPU binding (mpirun --bind-to, srun --cpu-bind),
 // so the memory is local to them.
-void Slot::allocate(Device& device, int64_t capacity, const SampleSpec& spec) {
-  input_bytes_ = spec.input.bytes();
-  target_bytes_ = spec.target.bytes();
+void Slot::allocate(Device& device, int64_t capacity, const SampleSpec& spec, bool reads) {
+  input_bytes_ = reads ? spec.input.bytes() : 0;
+  target_bytes_ = reads ? spec.target.bytes() : 0;
   const size_t rows = capacity;
+  samples_.resize(rows);
+  batch.samples = samples_.data();
+  continues_ = std::make_unique<bool[]>(rows);
+  batch.continues = continues_.get();
+  if (!reads) return;
   inputs_ = device.allocate_host(rows * input_bytes_);
   targets_ = device.allocate_host(rows * target_bytes_);
   std::memset(inputs_.data(), 0, rows * input_bytes_);
   std::memset(targets_.data(), 0, rows * target_bytes_);
   batch.inputs = inputs_.data();
   batch.targets = targets_.data();
-  samples_.resize(rows);
-  batch.samples = samples_.data();
-  continues_ = std::make_unique<bool[]>(rows);
-  batch.continues = continues_.get();
 }
 
 void Slot::add(RowFault fault) {
@@ -66,6 +67,7 @@ void Slot::remove_faulty_rows() {
       std::memcpy(to.target, from.target, target_bytes_);
     }
   }
+  if (!batch.inputs) return;
   const SampleMemory end = at(batch.rows);
   const size_t rest = used_rows_ - batch.rows;
   std::memset(end.input, 0, rest * input_bytes_);
@@ -74,7 +76,7 @@ void Slot::remove_faulty_rows() {
 }
 
 void Slot::shorten_rows() {
-  if (batch.length == 0) return;
+  if (batch.length == 0 || !batch.inputs) return;
   const auto rows = static_cast<size_t>(batch.rows);
   const size_t bytes = static_cast<size_t>(batch.length) * sizeof(int32_t);
   for (size_t row = 1; row < rows; ++row) {

@@ -29,7 +29,8 @@ struct SampleMemory {
 
 class Slot {
  public:
-  void allocate(Device& device, int64_t capacity, const SampleSpec& spec);
+  // Allocates memory for samples if `reads`, see LoaderOptions.
+  void allocate(Device& device, int64_t capacity, const SampleSpec& spec, bool reads);
 
   // The next three functions are for the threads that fill the slot. add() is thread-safe; the
   // others may be called concurrently for different rows. Rows are counted from the first row

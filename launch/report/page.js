@@ -167,7 +167,7 @@ function drawTimes() {
   const timed = runs.map((run, index) => ({ run, index })).filter(({ run }) => run.times);
   if (!timed.length) return;
   const names = timed[0].run.times.parts;
-  const parts = names.map((name, index) => ({ name: index === names.length - 1 ? "rest" : name, index, color: { "--color": `var(--p${index % 6})` } }))
+  const parts = names.map((name, index) => ({ name: index === names.length - 1 ? "rest" : name, index, color: { "--color": `var(--p${index % 7})` } }))
     .filter((part) => timed.some(({ run }) => run.times.mean[part.index] > 0));
   if (timed.some(({ run }) => run.times.parts.at(-1) === "computation")) parts.at(-1).name = "computation and rest";
   const longest = Math.max(...timed.map(({ run }) => run.times.mean.reduce((sum, value) => sum + value, 0)));
@@ -218,6 +218,22 @@ function drawLag() {
   section("lag", "Ranks that the others waited for", "Milliseconds per step that the other ranks waited for each rank. On the right: over time; a stronger color means a longer wait.",
     html("div", { class: "grid" }, ...cards));
   window.triremeReport.charts.lag = several.map(({ run }) => ({ run: run.name, steps: run.lag.steps, values: run.lag.mean }));
+}
+
+// --- Pipeline stages ---
+
+function drawStages() {
+  const staged = runs.map((run, index) => ({ run, index })).filter(({ run }) => run.stages);
+  if (!staged.length) return;
+  const cards = staged.map(({ run, index }) => html("article", { class: "card", style: color(index) },
+    html("header", { class: "who" }, html("h3", {}, chip(index), " ", run.name)),
+    html("div", { class: "ranks", role: "region", "aria-label": `Utilization of the stages of ${run.name}` }, ...run.stages.map((part, stage) =>
+      html("div", { class: "row" }, html("span", { class: "muted" }, `stage ${stage}`),
+        html("div", { class: "meter" }, html("i", { style: { width: `${100 * (part || 0)}%` } })),
+        html("span", { class: "number" }, percent(part, 1)))))));
+  section("stages", "Utilization of the pipeline stages", "The part of the time in which each stage does not wait for others, as a mean over its replicas and the run.",
+    html("div", { class: "grid" }, ...cards));
+  window.triremeReport.charts.stages = staged.map(({ run }) => ({ run: run.name, values: run.stages }));
 }
 
 // --- Evaluations ---
@@ -354,6 +370,7 @@ drawBar();
 drawCurves();
 drawTimes();
 drawLag();
+drawStages();
 drawEvaluations();
 drawConfusion();
 drawConfig();

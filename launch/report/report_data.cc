@@ -100,7 +100,8 @@ constexpr TimePart kTimeParts[] = {{"data wait", &train::StepPoint::data_wait_ms
                                    {"forward", &train::StepPoint::forward_ms},
                                    {"backward", &train::StepPoint::backward_ms},
                                    {"exposed communication", &train::StepPoint::exposed_comm_ms},
-                                   {"update", &train::StepPoint::update_ms}};
+                                   {"update", &train::StepPoint::update_ms},
+                                   {"other stages", &train::StepPoint::idle_ms}};
 
 // Returns the mean milliseconds per step of each part in a range of records, the rest of the step
 // last.
@@ -174,6 +175,21 @@ Json lag(const train::RunRecords& run) {
     by_rank.push_back(row);
   }
   return {{"steps", steps}, {"mean", means}, {"ms", by_rank}};
+}
+
+// Returns the mean utilization of each pipeline stage; null if there is one stage.
+Json stages(const train::RunRecords& run) {
+  if (run.lags.empty() || run.lags.back().stage_utilization.empty()) return nullptr;
+  Json means = Json::array();
+  for (size_t stage = 0; stage < run.lags.back().stage_utilization.size(); ++stage) {
+    std::vector<double> values;
+    for (const train::LagPoint& point : run.lags) {
+      if (stage >= point.stage_utilization.size()) continue;  // of a run with fewer stages
+      values.push_back(point.stage_utilization[stage].value_or(NAN));
+    }
+    means.push_back(rounded(weighted_mean(values, std::vector<double>(values.size(), 1.0))));
+  }
+  return means;
 }
 
 std::string field_text(const nlohmann::json& fields, const char* key) {
@@ -399,6 +415,7 @@ Json run_data(const train::RunRecords& run, const std::string& name) {
           {"evaluations", evaluations(run)},
           {"times", times(run)},
           {"lag", lag(run)},
+          {"stages", stages(run)},
           {"confusion", confusion(run)},
           {"events", events(run)},
           {"environment", run.environment},

@@ -116,6 +116,63 @@ TEST_F(GroupsTest, IgnoresTransfersBetweenTwoMembers) {
   expect_none();
 }
 
+// Each pair of ranks is two adjacent pipeline stages. Ranks receive ahead, in the background.
+class StagesTest : public GroupsTest {
+ protected:
+  StagesTest() {
+    for (int i = 0; i < 4; ++i) s.roles.push_back("stage " + std::to_string(i) + ", replica 0");
+  }
+  CallView& transfer(int number, int pair, const char* operation, double seconds_ago) {
+    CallView& call = rank(number).calls[pair == number && number > 0 ? 3 : 2];
+    call.operation = operation;
+    ++call.transfers;
+    if (seconds_ago > 0) call.began = ago(seconds_ago);
+    return call;
+  }
+  void await(int number, int pair, double seconds_ago) {
+    transfer(number, pair, "MPI_Recv", seconds_ago);
+    rank(number).awaits_transfer = true;
+  }
+};
+
+TEST_F(StagesTest, ReportsTheStageThatOthersWaitFor) {
+  await(0, 0, 11);
+  await(2, 1, 11);
+  await(3, 2, 11);
+  // Stage 1 has stopped in its forward pass, in which it receives ahead.
+  transfer(1, 1, "MPI_Recv", 12);
+  ++rank(2).calls[2].transfers;
+  enter(1, Phase::kForward, 11);
+  const Diagnosis diagnosis = expect_diagnosis(Fault::kStuck, 1);
+  EXPECT_EQ(diagnosis.text,
+            "rank 1 (stage 1, replica 0, host a, pid 801) has been stuck in forward of step 13 for "
+            "11 s; rank 0 is waiting for it in receive #1 of ranks 0 and 1; rank 2 is waiting for "
+            "it in receive #2 of ranks 1 and 2");
+}
+
+TEST_F(StagesTest, ReportsTransfersWithoutProgress) {
+  await(0, 0, 11);
+  transfer(1, 0, "MPI_Send", 11);
+  rank(1).awaits_transfer = true;
+  EXPECT_TRUE(expect_diagnosis(Fault::kTransport, -1)
+                  .text.starts_with("ranks 0 and 1 have been in receive #1 of ranks 0 and 1"));
+}
+
+TEST_F(StagesTest, AStageMayComputeForLongWhileItReceivesAhead) {
+  transfer(0, 0, "MPI_Recv", 300);
+  for (const int member : {0, 1}) {  // the other direction
+    CallView& call = rank(member).calls.emplace_back();
+    call.group = 200;
+    if (member == 0) continue;
+    call.operation = "MPI_Recv";
+    call.transfers = 1;
+    call.began = ago(8);
+    rank(member).awaits_transfer = true;
+  }
+  enter(0, Phase::kForward, 8);
+  expect_none();
+}
+
 TEST_F(GroupsTest, TreatsARankWithoutLedgerEntriesAsAMemberOfTheWorldOnly) {
   rank(1).calls.clear();
   wait_in_pair(0, 0, 10.5);  // it is the only known member

@@ -21,6 +21,8 @@ RankView some_rank(int number) {
   view.process_steps = 40;
   view.step_ns = 123'456'789'012;
   view.waiting_ns = 12;
+  view.idle_ns = 11;
+  view.awaits_transfer = true;
   view.detail = "sample 7";
   view.calls = {{7, 990, 41, 1 << 20, 2, "all_reduce_sum", DType::kF32, 0, Group::kWorld, ""},
                 {std::numeric_limits<uint32_t>::max() + 5ull, 0, 3, 8, -1, "MPI_Allgather",
@@ -72,7 +74,7 @@ TEST(MessageTest, IsLittleEndian) {
   Message message;
   message.now = 0x0102030405060708;
   const auto bytes = encode(message);
-  const unsigned char expected[] = {'T', 'R', 'G', 'M', 2, 0, 0, 0, 8, 7, 6,
+  const unsigned char expected[] = {'T', 'R', 'G', 'M', 3, 0, 0, 0, 8, 7, 6,
                                     5,   4,   3,   2,   1, 0, 0, 0, 0, 0};
   ASSERT_EQ(bytes.size(), sizeof expected);
   EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof expected), 0);

@@ -106,10 +106,12 @@ checkpoint { every_epochs: 0 }
   EXPECT_NEAR(loss_of(run_dir()), loss_of(straight), 1e-5);
 }
 
-// The ranks of a run and what they shard.
+// The ranks of a run, what they shard and its pipeline stages.
 struct RunLayout {
   int ranks;
   std::string shard;
+  int stages = 1;
+  std::string name() const { return fmt::format("{}-{}-{}", ranks, shard, stages); }
 };
 
 std::map<std::string, std::vector<float>> tensors_of(const std::filesystem::path& checkpoint) {
@@ -136,8 +138,9 @@ void expect_near(const std::map<std::string, std::vector<float>>& got,
 }
 
 TEST_F(Elastic, EveryLayoutResumesEveryOther) {
-  const std::vector<RunLayout> layouts = {
-      {1, "NONE"}, {4, "NONE"}, {2, "OPTIMIZER"}, {3, "GRADIENTS"}};
+  const std::vector<RunLayout> layouts = {{1, "NONE"},      {4, "NONE"},    {2, "OPTIMIZER"},
+                                          {3, "GRADIENTS"}, {2, "NONE", 2}, {4, "NONE", 2},
+                                          {3, "NONE", 3}};
   config_ = write_config(R"(
 model { zoo { name: "mlp" hidden: [30, 20] dropout: 0.1 } }
 data { synthetic { shape: [1, 5, 5] count: 100 eval_count: 12 noise: 0.3 } }
@@ -151,7 +154,8 @@ checkpoint { every_epochs: 0 }
                             const std::filesystem::path& folder) {
     const Outcome outcome =
         run({"train", config_, "--run-dir", folder.string(), "--set",
-             "train.max_steps=" + std::to_string(step), "--set", "parallel.shard=" + layout.shard},
+             "train.max_steps=" + std::to_string(step), "--set", "parallel.shard=" + layout.shard,
+             "--set", "parallel.stages=" + std::to_string(layout.stages)},
             layout.ranks);
     ASSERT_EQ(outcome.code, 0) << outcome.error;
   };
@@ -159,10 +163,10 @@ checkpoint { every_epochs: 0 }
   train_to(20, layouts[0], straight);
   const std::vector<std::string> wanted = losses_of(straight);
   for (const RunLayout& first : layouts) {
-    const auto begun = scratch_ / fmt::format("{}-{}", first.ranks, first.shard);
+    const auto begun = scratch_ / first.name();
     train_to(10, first, begun);
     for (const RunLayout& second : layouts) {
-      const std::string name = fmt::format("{}-{}-{}", begun.string(), second.ranks, second.shard);
+      const std::string name = begun.string() + "-to-" + second.name();
       SCOPED_TRACE(name);
       std::filesystem::copy(begun, name, std::filesystem::copy_options::recursive);
       train_to(20, second, name);

@@ -180,6 +180,16 @@ expect_end cut $((timeout + 10))
 expect_text cut '^trireme: host host-b .*is unreachable: no message from it' "$work/cut.out"
 expect_text cut '^host host-a .*is unreachable' "$work/cut/log/rank-2.log"
 
+# The replicas of each of two stages are on one host, since activations have fewer bytes than gradients.
+on_both ip link set cable up
+start cut-stages 2 --set parallel.stages=2
+expect "cut-stages: it runs" wait_for 20 has_steps cut-stages 20
+expect_text cut-stages 'neighbors: REPLICAS' "$work/cut-stages/config.txtpb"
+on_both ip link set cable down
+expect_end cut-stages $((timeout + 10))
+expect_text cut-stages '^trireme: host host-b .*is unreachable: .*; rank 2 \(stage 1, replica 0, host host-b' "$work/cut-stages.out"
+expect_text cut-stages '^host host-a .*is unreachable: .*; rank 0 \(stage 0, replica 0, host host-a' "$work/cut-stages/log/rank-2.log"
+
 if ((failures > 0)); then
   tail -n 20 "$work"/*.out
   exit 1

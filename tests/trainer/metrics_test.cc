@@ -126,7 +126,7 @@ TEST(Metrics, NonFiniteNumbersAreWrittenAsStrings) {
   r.update_ms = r.comm_ms = -INFINITY;
   r.loss_scale = NAN;
   r.load = DeviceLoad{NAN, NAN, NAN, NAN, NAN, NAN};
-  append(path, 0, {r, RanksRecord{1, {NAN, 1}}, LossSpikeRecord{1, 0, INFINITY, NAN, NAN}});
+  append(path, 0, {r, RanksRecord{1, {NAN, 1}, {}}, LossSpikeRecord{1, 0, INFINITY, NAN, NAN}});
   const auto all = lines(path);
   ASSERT_EQ(all.size(), 3u);
   EXPECT_EQ(all[0]["train_loss"], "NaN");
@@ -299,10 +299,24 @@ TEST(RankLags, RankThatWaitsTheLeastHasTheLargestLag) {
   const auto end = start + std::chrono::seconds(6);
   const auto found = lags.update(paces(200, {0.3, 0.3, 0.1}), end);
   ASSERT_TRUE(found);
-  EXPECT_EQ(found->size(), 3u);
-  EXPECT_EQ((*found)[0], 0);
-  EXPECT_EQ((*found)[1], 0);
-  EXPECT_NEAR((*found)[2], 0.4, 1e-9);
+  ASSERT_EQ(found->lag_ms.size(), 3u);
+  EXPECT_EQ(found->lag_ms[0], 0);
+  EXPECT_EQ(found->lag_ms[1], 0);
+  EXPECT_NEAR(found->lag_ms[2], 0.4, 1e-9);
+  EXPECT_EQ(found->utilization, std::vector<double>(3, 1.0));
+}
+
+TEST(RankLags, UtilizationIsTheTimeWithoutWaitsForOtherStages) {
+  RankLags lags;
+  const RankLags::Clock::time_point start{};
+  auto now = paces(100, {0, 0});
+  EXPECT_FALSE(lags.update(now, start));
+  now = paces(300, {0, 0});
+  now[1].idle_ns = now[1].step_ns / 6;  // a quarter of the time since
+  const auto found = lags.update(now, start, /*end=*/true);
+  ASSERT_TRUE(found);
+  EXPECT_DOUBLE_EQ(found->utilization[0], 1);
+  EXPECT_DOUBLE_EQ(found->utilization[1], 0.75);
 }
 
 TEST(RankLags, AreNotReportedForOneRankOrWithoutSteps) {

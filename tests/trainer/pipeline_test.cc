@@ -3,6 +3,7 @@
 
 #include "runs.h"
 #include "step_fixture.h"
+#include "trainer/step/parallel_choice.h"
 
 namespace trireme::train {
 namespace {
@@ -43,6 +44,22 @@ model { network {
 } }
 optimizer { adamw { beta2: 0.99 } weight_decay: 0.1 }
 schedule { learning_rate: 0.01 cosine {} warmup { steps: 5 } }
+)";
+
+const char* const kWide = R"(
+model { zoo { name: "mlp" hidden: [256, 256, 256, 256] } }
+optimizer { adamw {} weight_decay: 0.01 }
+schedule { learning_rate: 0.003 }
+)";
+
+const char* const kOneLayer = R"(
+model { network {
+  layer { flatten {} }
+  layer { dense { units: 10 } }
+  layer { softmax_cross_entropy {} }
+} }
+optimizer { sgd {} }
+schedule { learning_rate: 0.02 }
 )";
 
 const std::vector<std::string> kShort{"batch.micro=5", "checkpoint.every_steps=7",
@@ -99,6 +116,16 @@ class PipelineTest : public RunTest {
             "batch.global=10", "batch.micro=2", "train.max_steps=20"};
   }
 
+  // Expects that the configuration is refused without a look at the network and the ranks.
+  void expect_invalid(const std::vector<std::string>& assignments, const std::string& part) {
+    try {
+      config(kBranches, "invalid", assignments);
+      ADD_FAILURE() << part;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+
   void expect_refused(const std::vector<std::string>& assignments, const std::string& part,
                       const char* network = kBranches) {
     expect_agreed_error([&] { run(network, "refused", with(kShort, assignments)); },
@@ -114,6 +141,21 @@ TEST_P(PipelineTest, IsBitwiseAccumulation) {
   expect_same_training(kBranches, "one-micro-batch", {"batch.micro=50"});
   if (ops::cpu_computes_in(DType::kBF16)) {
     expect_same_training(kBranches, "in-BF16", {"train.precision=BF16"});
+  }
+}
+
+// The first stage only flattens, and the last of three only computes the loss.
+TEST_P(PipelineTest, AStageMayHaveNoParameters) {
+  if (world_->size() == 4) GTEST_SKIP() << "the network has no more than 3 stages";
+  expect_same_training(kOneLayer, "one-layer");
+}
+
+TEST_P(PipelineTest, RefusesImpossibleCuts) {
+  if (world_->size() == 3) {
+    expect_refused({"parallel={stages: 3 cut_after: ['d', 'a']}"}, "'a' does not come after 'd'");
+  }
+  if (world_->size() == 4) {
+    expect_refused({stages()}, "places where the network can be cut; use at most 3", kOneLayer);
   }
 }
 
@@ -188,8 +230,80 @@ TEST_P(PipelineTest, NamesTheStageWithNumbersThatAreNotFinite) {
       ExitCode::kFailure, "is not finite");
 }
 
+TEST_P(PipelineTest, WarnsOfFewMicroBatches) {
+  run(kPlain, "few", with(kShort, {stages(), "batch.micro=50", "train.max_steps=1"}));
+  const std::string log = file(folder("few") / "log" / "rank-0.log");
+  EXPECT_NE(log.find("a step has 1 micro-batch, fewer than the " + std::to_string(world_->size()) +
+                     " pipeline stages"),
+            std::string::npos)
+      << log;
+}
+
+TEST_P(PipelineTest, PredictsTheMemoryOfEachStage) {
+  StepFixture fixture(*world_, kWide + std::string(kCommon),
+                      {"train.device=cpu", stages(), "batch.micro=2"});
+  Step& step = fixture.step();
+  LayoutPredictor predictor(fixture.config(), fixture.graph(), step.backend(),
+                            even_hosts(world_->size(), 1, 1e9), /*limit=*/0, /*max_measured=*/0);
+  const LayoutPrediction layout = predictor.predict(world_->size());
+  size_t needed = step.memory_bytes().total();
+  if (step.program().reads_samples()) {
+    const model::ModelInput& sample = fixture.graph().input;
+    needed +=
+        static_cast<size_t>(step.plan().capacity) * (sample.input.bytes() + sample.target.bytes());
+  }
+  const auto rank = static_cast<size_t>(world_->rank());
+  EXPECT_NEAR(static_cast<double>(layout.stages[rank].bytes), static_cast<double>(needed),
+              0.02 * static_cast<double>(needed));
+}
+
+// One rank would need 4 MB for parameters, gradients and optimizer state.
+TEST_P(PipelineTest, TrainsWhatExceedsTheMemoryOfARank) {
+  const std::string limit = "memory.limit_bytes=3000000";
+  const auto alone = comm::create_local_communicator();
+  EXPECT_THROW(StepFixture(*alone, kWide + std::string(kCommon), {"train.device=cpu", limit}),
+               Error);
+  run(kWide, "unlimited", with(kShort, {stages()}));
+  run(kWide, "limited", with(kShort, {stages(), limit}));
+  expect_same("unlimited", "limited");
+}
+
+TEST_P(PipelineTest, ChoosesTheNumberOfStages) {
+  run(kWide, "chosen", with(kShort, {stages(0), "train.max_steps=2"}));
+  const auto chosen = parse_config(file(folder("chosen") / "config.txtpb"), "config.txtpb", {});
+  EXPECT_GE(chosen.run.parallel().stages(), 1);
+  EXPECT_EQ(world_->size() % chosen.run.parallel().stages(), 0);
+  // Where only as many stages as ranks fit, they are chosen.
+  const std::string limit = "memory.limit_bytes=3000000";
+  run(kWide, "fits", with(kShort, {stages(0), limit, "train.max_steps=2"}));
+  EXPECT_GT(parse_config(file(folder("fits") / "config.txtpb"), "config.txtpb", {})
+                .run.parallel()
+                .stages(),
+            1);
+}
+
+TEST_P(PipelineTest, RanksOfAReplicaCanBeNeighbors) {
+  if (world_->size() != 4) GTEST_SKIP() << "needs 2 stages of 2 replicas";
+  const auto all = with(kShort, {stages(2), "batch.global=48"});
+  run(kPlain, "replicas", all);
+  run(kPlain, "stages", with(all, {"parallel.neighbors=STAGES"}));
+  expect_same("replicas", "stages");
+}
+
+// Those between the first and the last have neither memory for samples nor read any.
+TEST_P(PipelineTest, OnlyStagesThatUseSamplesReadThem) {
+  const std::vector<std::string> assignments{"train.device=cpu", stages(), "batch.micro=2"};
+  StepFixture fixture(*world_, kBranches + std::string(kCommon), assignments);
+  const bool is_end = world_->rank() == 0 || world_->rank() == world_->size() - 1;
+  EXPECT_EQ(fixture.step().program().reads_samples(), is_end);
+}
+
 TEST_P(PipelineTest, RefusesWhatItCannotDo) {
   expect_refused({"parallel.stages=7"}, "7 stages need a multiple of 7 ranks");
+  expect_invalid({stages(), "parallel.shard=GRADIENTS"}, "GRADIENTS cannot be combined");
+  expect_invalid({"parallel={stages: 0 cut_after: ['a']}"}, "requires a number of parallel.stages");
+  expect_invalid({"parallel={stages: 2 cut_after: ['a', 'b']}"},
+                 "names 2 layers, but parallel.stages: 2 requires 1");
   expect_refused({stages(), "batch.micro=5"}, "statistics over all ranks", kSyncNorm);
   if (world_->size() == 2) {
     expect_refused({stages(), "parallel.cut_after=aa"}, "cannot be cut after");

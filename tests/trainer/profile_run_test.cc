@@ -70,6 +70,28 @@ TEST_P(ProfileRunTest, PhasesCoverTheStep) {
   }
 }
 
+// The bubbles of a pipeline are phases, too.
+TEST_P(ProfileRunTest, ShowsWhereStagesAreIdle) {
+  if (world_->size() < 2 || GetParam() != "cpu") GTEST_SKIP() << "needs two stages";
+  const Json trace = profile(kPlain, "stages", {"parallel.stages=2", "batch.micro=10"});
+  for (int rank = 0; rank < world_->size(); ++rank) {
+    auto events = by_category(trace, rank);
+    expect_contiguous_phases(events["step"], events["phase"]);
+    EXPECT_GE(
+        std::ranges::count(events["phase"], "idle: other stages",
+                           [](const Json& phase) { return phase["name"].get<std::string>(); }),
+        8 * 2);
+    const std::string place = rank == 0 ? "stage 0, replica 0" : "stage 1, replica 0";
+    EXPECT_EQ(std::ranges::count_if(trace["traceEvents"],
+                                    [&](const Json& event) {
+                                      return event["name"] == "process_name" &&
+                                             event["args"]["name"].get<std::string>().find(place) !=
+                                                 std::string::npos;
+                                    }),
+              1);
+  }
+}
+
 TEST_P(ProfileRunTest, EveryLayerIsWithinItsPhase) {
   const Json trace = profile(kSyncNorm, "profiled", {"batch.micro=10"});
   const int64_t passes = (50 / world_->size() + 9) / 10;

@@ -50,6 +50,7 @@ class StepFixture {
 
   Step& step() { return step_; }
   const Config& config() const { return config_; }
+  const model::Graph& graph() const { return graph_; }
   const data::Batch& next() { return loader_->next(); }
 
   // Runs one step to its end.

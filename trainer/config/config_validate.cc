@@ -182,8 +182,11 @@ class Validator {
 
   void parallel() const {
     const ParallelConfig& parallel = run_.parallel();
-    at_least("parallel.stages", parallel.stages(), 1);
+    at_least("parallel.stages", parallel.stages(), 0);
     at_most("parallel.stages", parallel.stages(), kMaxStages);
+    if (!parallel.cut_after().empty() && parallel.stages() == 0) {
+      fail("parallel.cut_after", "requires a number of parallel.stages");
+    }
     if (!parallel.cut_after().empty() && parallel.cut_after_size() != parallel.stages() - 1) {
       fail("parallel.cut_after",
            fmt::format("names {} layers, but parallel.stages: {} requires {}",

@@ -158,12 +158,11 @@ std::vector<StateArrays::Array*> StateArrays::all_arrays() {
 }
 
 void StateArrays::distribute(const model::Parameters& parameters, comm::Communicator& world,
-                             comm::Communicator& communicator, Stream& stream,
+                             comm::Communicator& communicator, bool has_stages, Stream& stream,
                              std::span<std::byte> work) {
   communicator_ = &communicator;
   stream_ = &stream;
   work_ = work;
-  const bool has_stages = !parameters.of_other_stages.empty();
   if (has_stages) {
     add_tensors_of_other_stages(
         model_[1], joined(parameters.running_stats, parameters.running_stats_of_other_stages));

@@ -64,12 +64,14 @@ class StateArrays {
                  Shard shard);
   // Adds states that recurrent layers carry to the next batch, which lie in `data`.
   void add_carried(std::vector<Tensor> tensors, void* data, int64_t elements);
-  // Exchanges which rank has what, if ranks have different shards or pipeline stages. `world`
+  // Exchanges which rank has what, if ranks have different shards or pipeline stages (then
+  // `has_stages` is true on all of them, also on one that has all parameters). `world`
   // connects all ranks over host memory, `communicator` over device memory. `work` is device memory
   // that get() and put() may overwrite. It, `communicator` and `stream` must outlive this object and
   // its copies. Call it after all arrays have been added. All ranks must call it together.
   void distribute(const model::Parameters& parameters, comm::Communicator& world,
-                  comm::Communicator& communicator, Stream& stream, std::span<std::byte> work);
+                  comm::Communicator& communicator, bool has_stages, Stream& stream,
+                  std::span<std::byte> work);
 
   const Array& parameters() const { return model_[0]; }  // including frozen parameters
   const Array& running_stats() const { return model_[1]; }

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+#include <vector>
 
 #include "trainer/step/step_probe.h"
 
@@ -18,6 +20,7 @@ enum Descriptor : int {
   kForward,
   kBackward,
   kExposed,
+  kIdle,
   kUpdatePhase,
   kUpdate,
   kCopy,
@@ -33,6 +36,7 @@ std::vector<EventDescriptor> common_descriptors(const Step& step) {
           {"forward", kPhaseCategory},
           {"backward", kPhaseCategory},
           {"exposed communication", kPhaseCategory},
+          {"idle: other stages", kPhaseCategory},
           {"update", kPhaseCategory},
           {"update", "update", {{"parameters", step.parameters().trained_count()}}},
           {"batch to the device", "data"},
@@ -50,8 +54,11 @@ TraceCollector::TraceCollector(const Step& step, const comm::Placement& placemen
     : zero_(zero), copies_(step.memory_bytes().batches > 0) {
   device_zero_ = time(step.probe()->origin_time());
   trace_.rank = placement.rank;
-  trace_.process =
-      fmt::format("rank {} ({}, {})", placement.rank, placement.host_name, device.description());
+  const Grid& grid = step.stage().grid;
+  trace_.process = fmt::format(
+      "rank {} ({}{}, {})", placement.rank,
+      grid.has_pipeline() ? fmt::format("stage {}, replica {}, ", grid.stage, grid.replica) : "",
+      placement.host_name, device.description());
   trace_.descriptors = common_descriptors(step);
   trace_.tracks = {{kStepTrack, "step"},
                    {kComputeTrack, "compute"},
@@ -145,15 +152,18 @@ void TraceCollector::add_phases(int64_t step, const StepTimeline& timeline, cons
   previous_end_ = at(timeline.update.end);
   add(kStepTrack, kStep, step, begin, previous_end_);
   add(kStepTrack, kDataWait, step, begin, arrived);
-  add(kStepTrack, kPrepare, step, arrived, at(timeline.forward.front().begin));
-  for (size_t pass = 0; pass < timeline.forward.size(); ++pass) {
-    const TimeSpan& forward = timeline.forward[pass];
-    const TimeSpan& backward = timeline.backward[pass];
-    add(kStepTrack, kForward, step, at(forward.begin), at(forward.end));
-    add(kStepTrack, kBackward, step, at(backward.begin), at(backward.end));
+  // Pipeline stages alternate between passes, and wait in between.
+  std::vector<std::pair<TimeSpan, int>> phases{{timeline.exposed, kExposed},
+                                               {timeline.update, kUpdatePhase}};
+  for (const TimeSpan& span : timeline.forward) phases.emplace_back(span, kForward);
+  for (const TimeSpan& span : timeline.backward) phases.emplace_back(span, kBackward);
+  for (const TimeSpan& span : timeline.idle) phases.emplace_back(span, kIdle);
+  std::ranges::sort(
+      phases, {}, [](const auto& phase) { return std::pair(phase.first.begin, phase.first.end); });
+  add(kStepTrack, kPrepare, step, arrived, at(phases.front().first.begin));
+  for (const auto& [span, descriptor] : phases) {
+    add(kStepTrack, descriptor, step, at(span.begin), at(span.end));
   }
-  add(kStepTrack, kExposed, step, at(timeline.exposed.begin), at(timeline.exposed.end));
-  add(kStepTrack, kUpdatePhase, step, at(timeline.update.begin), at(timeline.update.end));
 }
 
 void TraceCollector::read(std::span<const data::ReadRows> all) {

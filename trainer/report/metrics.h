@@ -57,8 +57,9 @@ struct StepRecord {
   double forward_ms = 0;
   double backward_ms = 0;
   double update_ms = 0;
-  double comm_ms = 0;         // time of all all-reduces, overlapped with computation or exposed
-  int64_t samples_total = 0;  // trained on since this process started
+  double comm_ms = 0;  // time of all all-reduces, overlapped with computation or exposed
+  std::optional<double> idle_ms = {};  // waiting for other pipeline stages; set if there are any
+  int64_t samples_total = 0;           // trained on since this process started
   std::optional<uint64_t> parameter_checksum;
   std::optional<float> loss_scale;     // after the step; set with FP16 only
   int64_t skipped_steps = 0;           // updates skipped since the run began
@@ -85,11 +86,14 @@ struct CheckpointRecord {
   double stall_seconds = 0;  // during which training was blocked
 };
 
-// The lag of each rank: the mean time per step that the other ranks waited in all-reduces, minus
-// the time that this rank waited itself; at least 0.
+// The lag of each rank: the mean time per step that the other ranks waited in all-reduces and for
+// other pipeline stages, minus the time that this rank waited itself; at least 0.
 struct RanksRecord {
   int64_t step = 0;
   std::vector<double> lag_ms;  // by rank
+  // The part of the time in which each pipeline stage does not wait for others; empty if there is
+  // one stage.
+  std::vector<double> stage_utilization;
 };
 
 // The update of this step was skipped because the loss or a gradient was not finite.

@@ -10,18 +10,24 @@
 
 namespace trireme::train {
 
+struct RankTimes {
+  // The mean milliseconds per step that the other ranks waited, minus those that this rank waited
+  // itself, but at least 0. (The last rank to arrive waits for nobody, so its lag is the largest.)
+  std::vector<double> lag_ms;
+  // The part of the steps' time in which the rank did not wait for other pipeline stages.
+  std::vector<double> utilization;
+};
+
 // Used by the Reporter of rank 0.
 class RankLags {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Returns the lag of each rank since the previous result: the mean milliseconds per step that the
-  // other ranks waited in all-reduces, minus those that this rank waited itself, but at least 0.
-  // (The last rank to arrive waits for nobody, so its lag is the largest.) `paces` holds all ranks,
-  // as returned by Ledger::paces. Returns nullopt between measurements, which are a few seconds
-  // apart unless `end` is set, if a rank has done no steps, or if there is only one rank.
-  std::optional<std::vector<double>> update(std::vector<comm::RankPace> paces,
-                                            Clock::time_point now, bool end = false);
+  // Returns the times of each rank since the previous result. `paces` holds all ranks, as returned
+  // by Ledger::paces. Returns nullopt between measurements, which are a few seconds apart unless
+  // `end` is set, if a rank has done no steps, or if there is only one rank.
+  std::optional<RankTimes> update(std::vector<comm::RankPace> paces, Clock::time_point now,
+                                  bool end = false);
   // Returns true if update() may return a result at this time.
   bool due(Clock::time_point now) const;
 

@@ -71,6 +71,7 @@ class MetricsReader {
     point.forward_ms = number_field(fields, "forward_ms");
     point.backward_ms = number_field(fields, "backward_ms");
     point.update_ms = number_field(fields, "update_ms");
+    point.idle_ms = number_field(fields, "idle_ms");
     point.gpu_load_percent = number_field(fields, "gpu_load_percent");
     wait(point.step_ms.value_or(0) / 1000 * static_cast<double>(point.step - step_));
     step_ = point.step;
@@ -96,6 +97,10 @@ class MetricsReader {
     const Json* ranks = find_field(fields, "lag_ms");
     if (!ranks || !ranks->is_array()) return;
     for (const Json& ms : *ranks) point.ms.push_back(as_number(ms));
+    const Json* stages = find_field(fields, "stage_utilization");
+    if (stages && stages->is_array()) {
+      for (const Json& part : *stages) point.stage_utilization.push_back(as_number(part));
+    }
     add(records_.lags, std::move(point));
   }
 

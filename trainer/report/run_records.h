@@ -41,6 +41,7 @@ struct StepPoint {
   Recorded forward_ms;
   Recorded backward_ms;
   Recorded update_ms;
+  Recorded idle_ms;  // only with pipeline stages
   Recorded gpu_load_percent;
 };
 
@@ -57,6 +58,7 @@ struct EvalPoint {
 struct LagPoint {
   int64_t step = 0;
   std::vector<Recorded> ms;  // by rank
+  std::vector<Recorded> stage_utilization = {};
 };
 
 // A start or resume of the run.

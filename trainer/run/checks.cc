@@ -20,9 +20,11 @@ namespace {
 constexpr double kMinRelativeStddev = 0.01;
 constexpr size_t kMaxListed = 4;  // ranks or parameters that one message lists
 
-// Returns "rank 1" or "ranks 0, 2".
-std::string rank_list(const std::vector<int>& ranks) {
-  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+// Returns "rank 1" or "ranks 0, 2" or, with roles, "ranks 0 (stage 0, replica 0), 2 (...)".
+std::string rank_list(const std::vector<int>& ranks, const comm::Ledger& ledger) {
+  std::vector<std::string> names;
+  for (const int rank : ranks) names.push_back(ledger.with_role(rank));
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(names, ", "));
 }
 
 std::string first_few(const std::vector<std::string>& all, const char* separator) {
@@ -112,22 +114,25 @@ Disagreement disagreement(const std::vector<std::string>& texts) {
   return result;
 }
 
-// Throws AgreedError on all ranks if ranks of a stage, of which `first` is the lowest, differ.
+// Throws AgreedError on all ranks if the `replicas` of a stage differ.
 void require_equal(comm::Communicator& communicator, const StateArrays& state,
-                   const Disagreement& found, int first, int64_t steps, bool averaged) {
+                   const Disagreement& found, const std::vector<int>& replicas, int64_t steps,
+                   bool averaged) {
   if (found.outliers.empty()) return;
   const auto lines = all_gather(communicator, checksums_by_name(state, averaged));
-  const auto lines_of = [&](int replica) { return lines[static_cast<size_t>(first + replica)]; };
+  const auto rank_of = [&](int replica) { return replicas[static_cast<size_t>(replica)]; };
+  const auto lines_of = [&](int replica) { return lines[static_cast<size_t>(rank_of(replica))]; };
   std::vector<std::string> names;
   std::vector<int> ranks;
   for (const int replica : found.outliers) {
     add_differences(lines_of(found.reference), lines_of(replica), names);
-    ranks.push_back(first + replica);
+    ranks.push_back(rank_of(replica));
   }
   const bool one = ranks.size() == 1;
-  const std::string who =
-      found.majority ? fmt::format("{} differ{} from the others", rank_list(ranks), one ? "s" : "")
-                     : fmt::format("{} differ, without a majority that agrees,", rank_list(ranks));
+  const std::string list = rank_list(ranks, communicator.ledger());
+  const std::string who = found.majority
+                              ? fmt::format("{} differ{} from the others", list, one ? "s" : "")
+                              : fmt::format("{} differ, without a majority that agrees,", list);
   throw comm::AgreedError(
       fmt::format("after step {} {} in {}; nothing of it was saved. The cause is faulty memory, a "
                   "faulty device or an operation that computes differently there",
@@ -191,7 +196,7 @@ std::string Checks::find_not_finite() const {
   }
   std::vector<std::string> lines;
   for (const auto& [what, ranks] : found) {
-    lines.push_back(fmt::format("{}: {}", rank_list(ranks), what.second));
+    lines.push_back(fmt::format("{}: {}", rank_list(ranks, communicator_.ledger()), what.second));
   }
   return first_few(lines, "; ");
 }
@@ -202,11 +207,16 @@ uint64_t Checks::compare_ranks(int64_t steps, bool averaged) const {
   const auto texts = all_gather(communicator_, fmt::format("{:016x}", fmt::join(own, " ")));
   const Grid& grid = step_.stage().grid;
   std::string all_stages;
-  for (int first = 0; first < communicator_.size(); first += grid.replicas) {
-    const auto begin = texts.begin() + first;
-    require_equal(communicator_, step_.state(), disagreement({begin, begin + grid.replicas}), first,
-                  steps, averaged);
-    all_stages += *begin;
+  for (int stage = 0; stage < grid.stages; ++stage) {
+    std::vector<int> replicas;
+    std::vector<std::string> their_texts;
+    for (int replica = 0; replica < grid.replicas; ++replica) {
+      replicas.push_back(grid.rank_of(stage, replica));
+      their_texts.push_back(texts[static_cast<size_t>(replicas.back())]);
+    }
+    require_equal(communicator_, step_.state(), disagreement(their_texts), replicas, steps,
+                  averaged);
+    all_stages += their_texts.front();
   }
   return grid.has_pipeline() ? XXH3_64bits(all_stages.data(), all_stages.size()) : own.front();
 }

@@ -15,6 +15,7 @@
 #include "core/version.h"
 #include "trainer/base/json.h"
 #include "trainer/base/process.h"
+#include "trainer/config/grid.h"
 #include "trainer/report/hyperparameters.h"
 #include "trainer/report/sinks/csv.h"
 #include "trainer/report/sinks/jsonl.h"
@@ -32,13 +33,15 @@ constexpr double kSlowSave = 1;  // seconds; slower saves cause a warning
 constexpr MetricsHub::Seconds kCheckpointTimeout{5};
 constexpr MetricsHub::Seconds kEndTimeout{3};
 
-StepTimings operator-(const StepTimings& a, const StepTimings& b) {
-  return {a.forward - b.forward, a.backward - b.backward, a.exposed - b.exposed,
-          a.update - b.update, a.communication - b.communication};
-}
-StepTimings operator+(const StepTimings& a, const StepTimings& b) {
-  return {a.forward + b.forward, a.backward + b.backward, a.exposed + b.exposed,
-          a.update + b.update, a.communication + b.communication};
+// Returns a + sign * b.
+StepTimings sum_of(const StepTimings& a, const StepTimings& b, double sign = 1) {
+  StepTimings sum;
+  for (double StepTimings::*part :
+       {&StepTimings::forward, &StepTimings::backward, &StepTimings::exposed, &StepTimings::update,
+        &StepTimings::idle, &StepTimings::communication}) {
+    sum.*part = a.*part + sign * b.*part;
+  }
+  return sum;
 }
 
 float mean_loss(const StepResult& result) {
@@ -166,7 +169,7 @@ void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult
   totals_.tokens += tokens;
   totals_.seconds += took;
   totals_.data_wait += launched.data_wait;
-  totals_.timings = totals_.timings + result.timings;
+  totals_.timings = sum_of(totals_.timings, result.timings);
   warn_of_sink_problems();
   if (!is_rank_0()) return;
   progress_->step({.step = step,
@@ -187,9 +190,22 @@ void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult
 
 void Reporter::report_rank_lags(int64_t step, Clock::time_point now, bool end) {
   if (!end && !lags_.due(now)) return;
-  if (auto lags = lags_.update(communicator_.ledger().paces(), now, end)) {
-    hub_.write(RanksRecord{step, std::move(*lags)});
+  if (auto times = lags_.update(communicator_.ledger().paces(), now, end)) {
+    hub_.write(RanksRecord{step, std::move(times->lag_ms), by_stage(times->utilization)});
   }
+}
+
+// Returns the means over the replicas of each pipeline stage; empty if there is one stage.
+std::vector<double> Reporter::by_stage(const std::vector<double>& by_rank) const {
+  const int ranks = communicator_.size();
+  const Grid grid = grid_of(config_, 0, ranks);
+  if (!grid.has_pipeline()) return {};
+  std::vector<double> means(static_cast<size_t>(grid.stages));
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto stage = static_cast<size_t>(grid_of(config_, rank, ranks).stage);
+    means[stage] += by_rank[static_cast<size_t>(rank)] / grid.replicas;
+  }
+  return means;
 }
 
 // Writes a step record. Times are means over the steps since the last record.
@@ -208,12 +224,13 @@ void Reporter::record(int64_t step, const LaunchedStep& launched, const StepResu
   }
   record.step_ms = 1e3 * span / steps;
   record.data_wait_ms = 1e3 * (totals_.data_wait - logged_.data_wait) / steps;
-  const StepTimings timings = totals_.timings - logged_.timings;
+  const StepTimings timings = sum_of(totals_.timings, logged_.timings, -1);
   record.exposed_comm_ms = 1e3 * timings.exposed / steps;
   record.forward_ms = 1e3 * timings.forward / steps;
   record.backward_ms = 1e3 * timings.backward / steps;
   record.update_ms = 1e3 * timings.update / steps;
   record.comm_ms = 1e3 * timings.communication / steps;
+  if (config_.parallel().stages() > 1) record.idle_ms = 1e3 * timings.idle / steps;
   record.samples_total = totals_.samples;
   record.parameter_checksum = checksum;
   if (result.loss_scale) record.loss_scale = result.loss_scale->scale;

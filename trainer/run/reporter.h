@@ -105,6 +105,7 @@ class Reporter {
   void record(int64_t step, const LaunchedStep& launched, const StepResult& result,
               std::optional<uint64_t> checksum);
   void report_rank_lags(int64_t step, Clock::time_point now, bool end);
+  std::vector<double> by_stage(const std::vector<double>& by_rank) const;
   void note(const std::string& text);
   void write_start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed);
   void warn_of_sink_problems();

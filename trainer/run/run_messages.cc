@@ -8,6 +8,7 @@
 #include "core/text.h"
 #include "trainer/base/json.h"
 #include "trainer/config/class_weights.h"
+#include "trainer/config/grid.h"
 #include "trainer/report/progress.h"
 
 namespace trireme::train {
@@ -55,6 +56,10 @@ std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const Ru
   lines.push_back(fmt::format("batch {} over all ranks, {} per epoch, results in {}",
                               run.batch().global(), plural(info.steps_per_epoch, "step"),
                               folder.path.string()));
+  if (const Grid grid = grid_of(run, 0, ranks); grid.has_pipeline()) {
+    lines.push_back(fmt::format("pipeline: {} of {}", plural(grid.stages, "stage"),
+                                plural(grid.replicas, "replica")));
+  }
   if (!info.recomputation.empty()) lines.push_back("memory: " + info.recomputation);
   if (resumed) {
     lines.push_back(fmt::format("resumed from {} (step {}, {} samples into epoch {})",

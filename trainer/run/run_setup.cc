@@ -7,12 +7,14 @@
 #include "core/file.h"
 #include "trainer/config/class_weights.h"
 #include "trainer/config/device.h"
+#include "trainer/config/grid.h"
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
 #include "trainer/config/monitor.h"
 #include "trainer/report/environment.h"
 #include "trainer/report/sample_info.h"
 #include "trainer/step/memory_check.h"
+#include "trainer/step/parallel_choice.h"
 #include "trainer/step/rank_consistency.h"
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/skipped_samples.h"
@@ -52,6 +54,11 @@ void RunSetup::open_machine() {
   parts_.device = create_device(config_, communicator_);
   parts_.backend = create_backend(config_, *parts_.device);
   comm::together(communicator_, [&] { open_inputs(); });
+  choose_parallel(config_, parts_.graph, *parts_.backend, communicator_);
+  comm::together(communicator_, [&] {
+    require_min_memory();
+    start_.read_initial();
+  });
   require_same_samples(communicator_, *parts_.training, *parts_.evaluation);
   require_same_properties(communicator_, input_properties(*parts_.device, *parts_.training,
                                                           *parts_.evaluation, parts_.graph));
@@ -76,8 +83,6 @@ void RunSetup::open_inputs() {
         "cannot be combined with --profile, which measures one program; remove it for "
         "the profile");
   }
-  require_min_memory();
-  start_.read_initial();
 }
 
 // Checks a lower bound of the memory before the run folder is created. Step checks the planned
@@ -87,13 +92,15 @@ void RunSetup::require_min_memory() const {
   const int ranks = communicator_.size();
   const MemoryBudget budget =
       memory_budget_of(device, communicator_.placement().local_ranks, config_, parts_.graph);
+  const size_t limit = memory_limit(config_, budget);
   const TrainingTarget target{.config = config_,
                               .graph = parts_.graph,
                               .backend = *parts_.backend,
                               .ranks = ranks,
-                              .limit = memory_limit(config_, budget),
+                              .limit = limit,
                               .batches = steps_in_flight(device.kind()),
-                              .rank = communicator_.rank()};
+                              .rank = communicator_.rank(),
+                              .cut_limit = limit};
   require_fits(target,
                min_memory(config_, parts_.graph, plan_batch(config_, ranks), device.kind(), ranks),
                budget);
@@ -113,6 +120,7 @@ void RunSetup::open_folder() {
                                     .checkpoint = config_.run.checkpoint().timeout_seconds(),
                                     .straggler = watch.straggler_fraction(),
                                     .log = folder.log(communicator_.rank())});
+  communicator_.ledger().set_roles(rank_roles(config_.run, communicator_.size()));
   parts_.reporter = std::make_unique<Reporter>(config_.run, communicator_, folder, options_.quiet);
   const RunLock* lock = parts_.lock.get();
   if (lock && !lock->problem().empty()) parts_.reporter->warn(lock->problem());
@@ -137,6 +145,8 @@ void RunSetup::compile() {
                                      spare_cores(config_, communicator_, *parts_.device));
   parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_,
                                        batches_in_memory(config_, threads), parts_.shorter);
+  const std::string warning = pipeline_warning(config_, parts_.step->plan(), communicator_.size());
+  if (!warning.empty()) parts_.reporter->warn(warning);
   parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);
 }
 
@@ -163,6 +173,7 @@ data::LoaderOptions RunSetup::training_loader_options(data::LoaderOptions option
   options.global_batch = parts_.step->plan().global;
   options.capacity = parts_.step->plan().capacity;
   options.mix = parts_.mix.get();
+  options.reads = reads_batches(config_, parts_.step->program());
   return options;
 }
 

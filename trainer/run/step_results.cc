@@ -15,7 +15,9 @@ void StepResults::done(const StepResult& result) {
   const int64_t step = result.step + 1;
   CheckpointState& state = parts_.state;
   if (result.timeline) parts_.profiler->done(step, *result.timeline);
-  communicator_.ledger().step_done(result.timings.total(), result.timings.communication);
+  const StepTimings& timings = result.timings;
+  communicator_.ledger().step_done(timings.total(), timings.communication + timings.idle,
+                                   timings.idle);
   if (launched.batch.position == 0) state.epoch_loss_sum = 0, state.epoch_weight = 0;
   state.loss_scale = result.loss_scale;
   gradient_scale_ = result.gradient_scale;

@@ -6,6 +6,7 @@
 
 #include "model/graph.h"
 #include "trainer/config/grid.h"
+#include "trainer/step/pipeline_schedule.h"
 
 namespace trireme::train {
 namespace {
@@ -53,6 +54,16 @@ BatchPlan with_passes(BatchPlan plan, int64_t passes) {
   plan.passes = ceil_div(plan.capacity, plan.micro);
   plan.capacity = plan.micro * plan.passes;
   return plan;
+}
+
+std::string pipeline_warning(const Config& config, const BatchPlan& plan, int ranks) {
+  const Grid grid = grid_of(config.run, 0, ranks);
+  if (plan.passes >= grid.stages) return "";
+  return fmt::format(
+      "a step has {} micro-batch{}, fewer than the {} pipeline stages, which are idle for at least "
+      "{:.0f}% of the time; lower batch.micro, raise batch.global or use fewer stages",
+      plan.passes, plan.passes == 1 ? "" : "es", grid.stages,
+      100 * pipeline_bubble(grid.stages, plan.passes));
 }
 
 }  // namespace trireme::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/device.h"
 #include "trainer/config/config.h"
@@ -28,6 +29,9 @@ struct BatchPlan {
 BatchPlan plan_batch(const Config& config, int ranks);
 // Returns the plan with this number of passes.
 BatchPlan with_passes(BatchPlan plan, int64_t passes);
+
+// Returns a warning if a step has fewer micro-batches than there are pipeline stages, otherwise "".
+std::string pipeline_warning(const Config& config, const BatchPlan& plan, int ranks);
 
 // Returns how many steps may be in flight at once. A GPU computes one while the host queues the
 // next, and has memory for the batches of both.

@@ -114,6 +114,7 @@ struct Evaluator::State {
       variant.context.emplace(*variant.program, arrays, shared_activations.data());
       if (options.output) variant.context->bind(model::Port::kOutput, output.data());
     }
+    loading.reads = variants.front().program->reads_samples() || loading.max_bad_records;
     if (stage.links) {
       exchange.emplace(*stage.links, device, *stream, *variants.front().program, /*in_flight=*/1,
                        /*has_backward=*/false);
@@ -126,7 +127,7 @@ struct Evaluator::State {
     }
     carried = std::make_unique<CarriedStates>(*variants.front().program, device, loading.capacity);
     states_before = device.allocate(carried->current().bytes());
-    if (device.kind() == DeviceKind::kCpu) return;
+    if (device.kind() == DeviceKind::kCpu || !loading.reads) return;
     inputs = device.allocate(static_cast<size_t>(rows) * graph.input.input.bytes());
     targets = device.allocate(static_cast<size_t>(rows) * graph.input.target.bytes());
   }
@@ -173,8 +174,12 @@ struct Evaluator::State {
     Variant& variant = variant_for(batch.length);
     const size_t input_bytes = variant.input.bytes();
     const size_t target_bytes = dataset.spec().target.bytes();
-    const std::byte* input = batch.inputs + static_cast<size_t>(first) * input_bytes;
-    const std::byte* target = batch.targets + static_cast<size_t>(first) * target_bytes;
+    const std::byte* input = nullptr;
+    const std::byte* target = nullptr;
+    if (loading.reads) {
+      input = batch.inputs + static_cast<size_t>(first) * input_bytes;
+      target = batch.targets + static_cast<size_t>(first) * target_bytes;
+    }
     // The CPU reads the batch in place.
     if (inputs.data()) {
       device.copy(inputs.data(), input, static_cast<size_t>(rows) * input_bytes, *stream);

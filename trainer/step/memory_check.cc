@@ -55,7 +55,8 @@ std::string fitting_text(const TrainingTarget& target, const MemoryChoice& choic
                                          .limit = target.limit,
                                          .batches = target.batches,
                                          .collective = target.collective,
-                                         .rank = target.rank});
+                                         .rank = target.rank,
+                                         .cut_limit = target.cut_limit});
   if (!compiled) return "";
   std::vector<std::string> settings;
   if (choice.sets_micro) settings.push_back(fmt::format("batch.micro: {}", compiled->batch.micro));

@@ -29,13 +29,16 @@ std::set<std::vector<int>> sharing_stages(const model::Parameters& parameters) {
 
 // Copies through host memory occupy a thread that all streams share, so a transfer that waits for
 // another stage could block the one that this stage waits for.
+std::string why_no_stages(const Config& config, comm::Communicator& world, Device& device) {
+  if (device.kind() != DeviceKind::kCuda) return "";
+  if (transport_of(config) == comm::Transport::kMpi) return "train.transport is mpi";
+  return comm::why_not_nccl(world, device);
+}
+
 std::unique_ptr<comm::Communicator> connect_devices(const Config& config, comm::Communicator& world,
                                                     Device& device) {
-  const comm::Transport transport = transport_of(config);
-  if (config.run.parallel().stages() > 1 && device.kind() == DeviceKind::kCuda) {
-    const std::string problem = transport == comm::Transport::kMpi
-                                    ? "train.transport is mpi"
-                                    : comm::why_not_nccl(world, device);
+  if (config.run.parallel().stages() > 1) {
+    const std::string problem = why_no_stages(config, world, device);
     comm::together(world, [&] {
       if (problem.empty()) return;
       throw ConfigError(
@@ -45,7 +48,7 @@ std::unique_ptr<comm::Communicator> connect_devices(const Config& config, comm::
                       problem));
     });
   }
-  return comm::create_device_communicator(world, device, transport);
+  return comm::create_device_communicator(world, device, transport_of(config));
 }
 
 Pipeline::Pipeline(comm::Communicator& world, comm::Communicator& communicator, const Grid& grid,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "comm/communicator.h"
@@ -12,6 +13,10 @@
 #include "trainer/step/stage_links.h"
 
 namespace trireme::train {
+
+// Returns why ranks on such devices cannot be pipeline stages: "train.transport is mpi"; empty if they
+// can. Equal on all ranks, which must call it together.
+std::string why_no_stages(const Config& config, comm::Communicator& world, Device& device);
 
 // Returns the communicator of all ranks over the memory of their devices. All ranks must call it
 // together. Throws AgreedError if there are pipeline stages on GPUs that NCCL cannot connect.

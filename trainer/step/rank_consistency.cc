@@ -98,18 +98,20 @@ RankProperties from_text(const std::string& text) {
   return properties;
 }
 
-// Returns a line for each property that differs from rank 0's.
-std::vector<std::string> differences(const RankProperties& rank_0, const RankProperties& other) {
+// Returns a line for each property in which another rank differs from the first one, called
+// `name_0`.
+std::vector<std::string> differences(const RankProperties& rank_0, const std::string& name_0,
+                                     const RankProperties& other) {
   std::vector<std::string> lines;
   std::map<std::string, std::string> values(other.begin(), other.end());
   for (const auto& [name, value] : rank_0) {
     const auto found = values.extract(name);
     if (found && found.mapped() == value) continue;
-    lines.push_back(
-        fmt::format("{} is {}, but {} on rank 0", name, found ? found.mapped() : "not set", value));
+    lines.push_back(fmt::format("{} is {}, but {} on rank {}", name,
+                                found ? found.mapped() : "not set", value, name_0));
   }
   for (const auto& [name, value] : values) {
-    lines.push_back(fmt::format("{} is {}, but not set on rank 0", name, value));
+    lines.push_back(fmt::format("{} is {}, but not set on rank {}", name, value, name_0));
   }
   if (lines.size() > kDifferencesShown) {
     const size_t more = lines.size() - kDifferencesShown;
@@ -207,14 +209,19 @@ void require_same_properties(comm::Communicator& communicator, const RankPropert
   }
   const auto first =
       std::ranges::min_element(others, {}, [](const auto& group) { return group.second.front(); });
-  const std::vector<int>& ranks = first->second;
+  const comm::Group& group = communicator.placement().group;
+  const auto name = [&](int rank) {
+    return communicator.ledger().with_role(group.world_rank(rank));
+  };
+  std::vector<std::string> ranks;
+  for (const int rank : first->second) ranks.push_back(name(rank));
   const bool one = ranks.size() == 1;
-  const auto lines = differences(from_text(texts[0]), from_text(first->first));
+  const auto lines = differences(from_text(texts[0]), name(0), from_text(first->first));
   const char* const separator = lines.size() == 1 ? " " : "\n  ";
   throw comm::AgreedError(
-      fmt::format("rank{} {} differ{} from rank 0:{}{}", one ? "" : "s", fmt::join(ranks, ", "),
-                  one ? "s" : "", separator, fmt::join(lines, separator)),
-      ExitCode::kBadConfig, ranks.front());
+      fmt::format("rank{} {} differ{} from rank {}:{}{}", one ? "" : "s", fmt::join(ranks, ", "),
+                  one ? "s" : "", name(0), separator, fmt::join(lines, separator)),
+      ExitCode::kBadConfig, group.world_rank(first->second.front()));
 }
 
 }  // namespace trireme::train

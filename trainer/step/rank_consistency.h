@@ -27,9 +27,9 @@ RankProperties input_properties(const Device& device, const data::Dataset& train
 // Returns the offset and memory layout of every parameter in the flat arrays.
 RankProperties layout_properties(const model::Parameters& parameters);
 
-// Throws AgreedError (kBadConfig) on all ranks if the properties of any rank differ from those of
-// rank 0: "rank 2 differs from rank 0: batch.global is 64, but 32 on rank 0". Collective: all ranks
-// call it.
+// Throws AgreedError (kBadConfig) on all ranks of the group if the properties of any differ from
+// those of its first: "rank 2 differs from rank 0: batch.global is 64, but 32 on rank 0".
+// Collective: all ranks call it.
 void require_same_properties(comm::Communicator& communicator, const RankProperties& own);
 
 // Returns the build id that the linker gave the running program, in hex, or "" if it has none.

@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "comm/control.h"
 #include "core/alignment.h"
 #include "core/text.h"
+#include "data/bad_records.h"
 #include "trainer/base/machine.h"
 #include "trainer/base/process.h"
 #include "trainer/config/device.h"
@@ -137,8 +139,12 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
        activations - static_cast<size_t>(in_flight) * program.saved_bytes(), Use::kWork},
       {"carried states", copies * CarriedStates::bytes_of(program, batch.capacity)},
       {"exchanged with other stages", StageExchange::bytes_of(program, in_flight), Use::kWork},
-      batches_part(graph, batch, batches)};
+      batches_part(graph, batch, reads_batches(config, program) ? batches : 0)};
   return without_empty(std::move(memory));
+}
+
+bool reads_batches(const Config& config, const model::Program& program) {
+  return program.reads_samples() || data::bad_record_limit(config.run.data()).has_value();
 }
 
 size_t checkpoint_bytes(const Config& config, const model::NetworkSize& network) {
@@ -181,6 +187,10 @@ size_t memory_limit(const Config& config, const MemoryBudget& budget) {
   const size_t bytes = budget.of_rank();
   const size_t unplanned = std::min(budget.unplanned, bytes / 2);
   return std::max<size_t>(1, bytes - unplanned);
+}
+
+size_t smallest_limit(comm::Communicator& communicator, size_t own) {
+  return static_cast<size_t>(-comm::max(communicator, -static_cast<int64_t>(own)));
 }
 
 }  // namespace trireme::train

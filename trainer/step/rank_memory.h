@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/communicator.h"
 #include "core/device.h"
 #include "model/program.h"
 #include "model/size.h"
@@ -46,6 +47,10 @@ RankMemory planned_memory(const Config& config, const model::Graph& graph, const
                           DeviceKind kind, int rank, int ranks, const model::Parameters& parameters,
                           const model::Program& program, int batches);
 
+// Returns whether a rank reads the samples of its batches. A pipeline stage that uses none does
+// not, unless it must know how many cannot be read (data.on_bad_record).
+bool reads_batches(const Config& config, const model::Program& program);
+
 // Returns the size of a checkpoint of the network, and of its copy in host memory on rank 0.
 size_t checkpoint_bytes(const Config& config, const model::NetworkSize& network);
 
@@ -70,5 +75,8 @@ MemoryBudget memory_budget_of(Device& device, int local_ranks, const Config& con
 // rank's part of the budget without what the copy of a checkpoint takes and what ranks need beyond
 // their plans, but at least half of that part. 0 if unknown.
 size_t memory_limit(const Config& config, const MemoryBudget& budget);
+
+// Returns the lowest limit of any rank; 0 if a rank's is unknown. Collective.
+size_t smallest_limit(comm::Communicator& communicator, size_t own);
 
 }  // namespace trireme::train

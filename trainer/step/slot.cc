@@ -63,7 +63,7 @@ void StepSlot::fill_header(const data::Batch& batch, uint64_t seed, float learni
 
 void StepSlot::load(const data::Batch& batch, Stream& copies) {
   load_header(copies);
-  if (staged()) {
+  if (staged() && batch.inputs) {
     copy_passes(inputs_, batch.inputs, variant().input_bytes, copies);
     copy_passes(targets_, batch.targets, sample_.target, copies);
   }

@@ -55,7 +55,11 @@ void StageLink::drain() const noexcept {
 
 StageBuffers::StageBuffers(StageLink& link, Direction direction, Device& device, Stream& compute,
                            size_t bytes, int64_t buffers)
-    : link_(link), sends_(direction == Direction::kSend), compute_(compute), message_(bytes) {
+    : link_(link),
+      sends_(direction == Direction::kSend),
+      blocks_(device.kind() == DeviceKind::kCpu),
+      compute_(compute),
+      message_(bytes) {
   if (bytes == 0) return;
   for (int64_t i = 0; i < buffers; ++i) {
     slots_.push_back({device.create_event(), device.create_event()});
@@ -82,7 +86,16 @@ void StageBuffers::begin(int64_t micro_batches, Event& begun) {
 void StageBuffers::wait(int64_t micro_batch) {
   if (!is_used()) return;
   const int64_t awaited = sends_ ? micro_batch - count() : micro_batch;
-  if (awaited >= 0) compute_.wait(*slot(awaited).transferred);
+  if (awaited >= 0) wait_for(*slot(awaited).transferred);
+}
+
+// A CPU blocks here, so the ledger says why. A GPU waits later, when the host has gone on.
+void StageBuffers::wait_for(Event& transferred) {
+  if (!blocks_) return compute_.wait(transferred);
+  comm::Ledger& ledger = link_.communicator->ledger();
+  ledger.set_awaits_transfer(true);
+  compute_.wait(transferred);
+  ledger.set_awaits_transfer(false);
 }
 
 void StageBuffers::release(int64_t micro_batch) {
@@ -107,7 +120,7 @@ void StageBuffers::transfer() {
 }
 
 void StageBuffers::end() {
-  if (transferred_ > 0) compute_.wait(*slot(transferred_ - 1).transferred);
+  if (transferred_ > 0) wait_for(*slot(transferred_ - 1).transferred);
 }
 
 StageExchange::StageExchange(StageLinks& links, Device& device, Stream& compute,
@@ -133,6 +146,12 @@ size_t StageExchange::bytes_of(const model::Program& program, int64_t in_flight)
   return bytes(Port::kStageInput, input_buffers(in_flight)) + bytes(Port::kStageOutput, in_flight) +
          bytes(Port::kStageOutputGradient, kGradientBuffers) +
          bytes(Port::kStageInputGradient, kGradientBuffers);
+}
+
+size_t StageExchange::bytes_at(const model::Cut& cut, bool begins, int64_t in_flight) {
+  const int64_t buffers = begins ? input_buffers(in_flight) : in_flight;
+  return cut.forward_bytes * static_cast<size_t>(buffers) +
+         cut.backward_bytes * static_cast<size_t>(kGradientBuffers);
 }
 
 size_t StageExchange::bytes() const {

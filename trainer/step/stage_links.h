@@ -84,8 +84,12 @@ class StageBuffers {
     return slots_[static_cast<size_t>(micro_batch % count())];
   }
 
+  // Makes the compute stream wait for a transfer.
+  void wait_for(Event& transferred);
+
   StageLink& link_;
   const bool sends_;
+  const bool blocks_;  // whether the host waits for transfers
   Stream& compute_;
   const size_t message_;
   std::vector<Slot> slots_;
@@ -123,8 +127,10 @@ class StageExchange {
   void end();
 
   size_t bytes() const;
-  // Returns the bytes of the buffers of such a program.
+  // Return the bytes of the buffers of such a program, and of those at a cut where a stage begins
+  // or ends.
   static size_t bytes_of(const model::Program& program, int64_t in_flight);
+  static size_t bytes_at(const model::Cut& cut, bool begins, int64_t in_flight);
 
  private:
   // Returns the buffers of a kind of transfer.

@@ -6,15 +6,16 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "core/text.h"
-#include "model/recompute.h"
+#include "trainer/step/stage_memory.h"
 
 namespace trireme::train {
 namespace {
 
-// The time of transferring a byte between ranks, in units of the time in which a device reads or
-// writes one.
+// The time of transferring a byte between ranks, relative to that in which a device reads or writes
+// one.
 constexpr double kTransferCost = 4;
 
 std::string layer_before(const model::Graph& graph, const model::Cut& cut) {
@@ -56,72 +57,101 @@ std::vector<int> configured_cuts(const Config& config, const model::Graph& graph
   return begins;
 }
 
-// Returns the time of the nodes before each node, forward and backward, in units of the time of a
-// byte.
-std::vector<double> cumulated_costs(const model::Graph& graph, const model::Program& whole,
-                                    DeviceKind kind) {
-  std::vector<double> costs(graph.nodes.size() + 1);
-  for (const model::InstructionReport& instruction : whole.instructions()) {
-    const auto node = static_cast<size_t>(std::max(instruction.layer, 0));
-    costs[node + 1] += std::max(instruction.bytes, instruction.flops / model::flops_per_byte(kind));
+// Chooses the cuts by dynamic programming over the number of stages and the places where they end.
+class CutSearch {
+ public:
+  CutSearch(const NetworkToCut& network, const std::vector<model::Cut>& cuts,
+            const LayerCosts& costs)
+      : network_(network), cuts_(cuts), memory_(network, cuts), before_(costs.size() + 1) {
+    std::partial_sum(costs.begin(), costs.end(), before_.begin() + 1);
   }
-  std::partial_sum(costs.begin(), costs.end(), costs.begin());
-  return costs;
-}
 
-// Finds the cuts with the lowest time of the slowest stage by dynamic programming over the number of
-// stages.
-std::vector<int> fastest_cuts(const std::vector<model::Cut>& cuts, const std::vector<double>& costs,
-                              size_t stages) {
-  const size_t places = cuts.size() + 2;  // the beginning, the cuts and the end of the network
-  const auto node = [&](size_t place) {
-    return place == 0            ? 0
-           : place > cuts.size() ? costs.size() - 1
-                                 : static_cast<size_t>(cuts[place - 1].node);
-  };
-  const auto transfer = [&](size_t place) {
-    if (place == 0 || place > cuts.size()) return 0.0;
-    const model::Cut& cut = cuts[place - 1];
-    return kTransferCost * static_cast<double>(cut.forward_bytes + cut.backward_bytes);
-  };
-  constexpr double kImpossible = std::numeric_limits<double>::infinity();
-  // By the number of stages so far and the place where the last one ends.
-  std::vector<std::vector<double>> slowest(stages + 1, std::vector<double>(places, kImpossible));
-  std::vector<std::vector<size_t>> begin(stages + 1, std::vector<size_t>(places));
-  slowest[0][0] = 0;
-  for (size_t s = 1; s <= stages; ++s) {
-    for (size_t end = 1; end < places; ++end) {
-      for (size_t from = 0; from < end; ++from) {
-        const double own = costs[node(end)] - costs[node(from)] + transfer(from) + transfer(end);
-        const double time = std::max(slowest[s - 1][from], own);
-        if (time >= slowest[s][end]) continue;
-        slowest[s][end] = time;
-        begin[s][end] = from;
+  std::vector<int> best(int stages) {
+    // By the number of stages so far and the place where the last one ends.
+    const auto count = static_cast<size_t>(stages);
+    std::vector<std::vector<Score>> best(count + 1, std::vector<Score>(places()));
+    std::vector<std::vector<size_t>> begin(count + 1, std::vector<size_t>(places()));
+    best[0][0].excess = 0;
+    for (size_t s = 1; s <= count; ++s) {
+      for (size_t end = s; end < places(); ++end) {
+        if (s == count && end + 1 < places()) continue;
+        for (size_t from = s - 1; from < end; ++from) {
+          if (best[s - 1][from].is_impossible()) continue;
+          const Score score =
+              worst(best[s - 1][from], stage(static_cast<int>(s) - 1, stages, from, end));
+          if (!(score < best[s][end])) continue;
+          best[s][end] = score;
+          begin[s][end] = from;
+        }
       }
     }
+    std::vector<int> begins;
+    for (size_t s = count, end = places() - 1; s > 1; --s) {
+      end = begin[s][end];
+      begins.insert(begins.begin(), node(end));
+    }
+    return begins;
   }
-  std::vector<int> begins;
-  for (size_t s = stages, end = places - 1; s > 1; --s) {
-    end = begin[s][end];
-    begins.insert(begins.begin(), static_cast<int>(node(end)));
+
+ private:
+  // Bytes above the limit matter first, then the time of the slowest stage.
+  struct Score {
+    size_t excess = std::numeric_limits<size_t>::max();
+    double seconds = 0;
+    bool operator<(const Score& other) const {
+      return std::pair(excess, seconds) < std::pair(other.excess, other.seconds);
+    }
+    bool is_impossible() const { return excess == std::numeric_limits<size_t>::max(); }
+  };
+  static Score worst(const Score& a, const Score& b) {
+    return {std::max(a.excess, b.excess), std::max(a.seconds, b.seconds)};
   }
-  return begins;
-}
+
+  // The beginning of the network, the cuts and its end.
+  size_t places() const { return cuts_.size() + 2; }
+  const model::Cut* cut(size_t place) const {
+    return place == 0 || place > cuts_.size() ? nullptr : &cuts_[place - 1];
+  }
+  int node(size_t place) const {
+    if (place == 0) return 0;
+    return cut(place) ? cut(place)->node : static_cast<int>(network_.graph.nodes.size());
+  }
+  double transfer(size_t place) const {
+    const model::Cut* const at = cut(place);
+    if (!at) return 0;
+    const double speed = typical_memory_speed(network_.backend.device().kind());
+    return kTransferCost * static_cast<double>(at->forward_bytes + at->backward_bytes) / speed;
+  }
+
+  Score stage(int index, int stages, size_t from, size_t end) {
+    const double own = before_[static_cast<size_t>(node(end))] -
+                       before_[static_cast<size_t>(node(from))] + transfer(from) + transfer(end);
+    return {memory_.excess(index, stages, from, end), own};
+  }
+
+  const NetworkToCut& network_;
+  const std::vector<model::Cut>& cuts_;
+  StageMemory memory_;
+  std::vector<double> before_;  // seconds of the nodes before each node
+};
 
 }  // namespace
 
-std::vector<int> plan_stages(const Config& config, const model::Graph& graph,
-                             const model::Program& whole, DeviceKind kind) {
-  require_separable(config, graph, whole);
-  const std::vector<model::Cut> cuts = whole.cuts();
+std::vector<int> plan_stages(const NetworkToCut& network, const LayerCosts& costs) {
+  const Config& config = network.config;
+  require_separable(config, network.graph, network.whole);
+  const std::vector<model::Cut> cuts = network.whole.cuts();
   const int stages = config.run.parallel().stages();
-  if (!config.run.parallel().cut_after().empty()) return configured_cuts(config, graph, cuts);
-  if (static_cast<int>(cuts.size()) < stages - 1) {
-    throw ConfigError(config.where("parallel.stages"),
-                      fmt::format("the network can be cut at {} places only, into {} stages",
-                                  cuts.size(), cuts.size() + 1));
+  if (!config.run.parallel().cut_after().empty()) {
+    return configured_cuts(config, network.graph, cuts);
   }
-  return fastest_cuts(cuts, cumulated_costs(graph, whole, kind), static_cast<size_t>(stages));
+  if (std::ssize(cuts) < stages - 1) {
+    throw ConfigError(config.where("parallel.stages"),
+                      fmt::format("{} stages need {} cuts, but there are only {} places where the "
+                                  "network can be cut; use at most {}",
+                                  stages, stages - 1, cuts.size(), cuts.size() + 1));
+  }
+  return CutSearch(network, cuts, costs).best(stages);
 }
 
 }  // namespace trireme::train

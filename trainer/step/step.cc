@@ -44,8 +44,7 @@ struct Step::State {
     bucket_communicator = replicas().split(0, replicas().rank());
     shard = shard_of(config.run, world.rank(), world.size());
     compile(graph, its_shorter, world, loader_batches);
-    require_same_properties(pipeline ? *pipeline->host_replicas : world,
-                            layout_properties(parameters));
+    require_same_layout(world);
     in_flight = micro_batches_in_flight(grid().stage, grid().stages, plan.passes);
     if (pipeline) pipeline->connect(parameters, device, *stream, *program, in_flight);
     comm::together(world, [&] {
@@ -79,6 +78,14 @@ struct Step::State {
         communicator->ledger(), comm::subgroup(group, name_hash("step on the GPU"), group.ranks));
   }
 
+  // Stages have different parameters, so ranks are compared with those of the same stage.
+  void require_same_layout(comm::Communicator& world) const {
+    if (!pipeline) return require_same_properties(world, layout_properties(parameters));
+    comm::together(world, [&] {
+      require_same_properties(*pipeline->host_replicas, layout_properties(parameters));
+    });
+  }
+
   // Gradients that ranks have sums of parts of are not among the tensors.
   void add_state_arrays(comm::Communicator& world) {
     model::ModelArrays shown = model;
@@ -99,7 +106,8 @@ struct Step::State {
                     data::share_of(plan.global, grid().replica, grid().replicas), has_rows);
     if (pipeline || !shard.is_whole() || has_rows) {
       const Buffer& work = arrays->activations();
-      state->distribute(parameters, world, *communicator, *stream, {work.data(), work.bytes()});
+      state->distribute(parameters, world, *communicator, /*has_stages=*/pipeline != nullptr,
+                        *stream, {work.data(), work.bytes()});
     }
   }
 
@@ -136,33 +144,32 @@ struct Step::State {
   void compile(const model::Graph& graph, std::span<const model::Graph> shorter_graphs,
                comm::Communicator& world, int loader_batches) {
     const int steps = steps_in_flight(device.kind());
-    int64_t passes = 0;
     MemoryBudget budget;
-    std::optional<TrainingTarget> planned;
     comm::together(world, [&] {
       budget = memory_budget_of(device, world.placement().local_ranks, config, graph);
     });
     // Ranks of the same host must make the same plan.
     budget.unplanned =
         static_cast<size_t>(comm::max(world, static_cast<int64_t>(budget.unplanned)));
+    limit = train::memory_limit(config, budget);
+    const TrainingTarget target{
+        .config = config,
+        .graph = graph,
+        .backend = backend,
+        .ranks = communicator->size(),
+        .limit = limit,
+        .batches = device.kind() == DeviceKind::kCpu ? std::max(1, loader_batches) : steps,
+        .collective = communicator->size() > 1 ? communicator.get() : nullptr,
+        .rank = world.rank(),
+        .cut_limit = smallest_limit(world, limit)};
+    int64_t passes = 0;
     comm::together(world, [&] {
-      planned.emplace(TrainingTarget{
-          .config = config,
-          .graph = graph,
-          .backend = backend,
-          .ranks = communicator->size(),
-          .limit = train::memory_limit(config, budget),
-          .batches = device.kind() == DeviceKind::kCpu ? std::max(1, loader_batches) : steps,
-          .collective = communicator->size() > 1 ? communicator.get() : nullptr,
-          .rank = world.rank()});
       require_fits(
-          *planned,
+          target,
           min_memory(config, graph, plan_batch(config, world.size()), device.kind(), world.size()),
           budget);
-      passes = choose_passes(*planned);
+      passes = choose_passes(target);
     });
-    const TrainingTarget& target = *planned;
-    limit = target.limit;
     passes = comm::max(world, passes);
     comm::together(world, [&] {
       TrainingProgram compiled = compile_training(target, passes, parameters);
@@ -257,12 +264,12 @@ struct Step::State {
   // Queues or records the step: the calls are the same.
   void encode(StepSlot& slot) {
     sync->begin(slot.index);
-    slot.timer.record(StepTimer::kStart, *stream);
     clear_gradients(slot);
     copy_array(device, slot.running_stats_before, arrays->running_stats(), *stream);
     copy_array(device, slot.states_before, carried->current(), *stream);
     if (!shard.is_whole()) sync->gather(read_arrays);
     if (pipeline) pipeline->exchange->begin(slot.passes);
+    slot.timer.record(StepTimer::kPassesBegin, *stream);
     for (const PipelineAction& action :
          pipeline_schedule(grid().stage, grid().stages, slot.passes)) {
       (this->*(action.forward ? &State::encode_forward : &State::encode_backward))(
@@ -272,11 +279,12 @@ struct Step::State {
     enter(comm::Phase::kCommunication, slot);
     if (pipeline) pipeline->sum_shared_gradients(model.gradients, *stream);
     sync->finish();
+    slot.timer.record(StepTimer::kSumsEnd, *stream);
     if (pipeline) {
       pipeline->exchange->end();
       pipeline->sum_metrics(model.gradients, *stream);
     }
-    slot.timer.record(StepTimer::kSumsEnd, *stream);
+    slot.timer.record(StepTimer::kStageSumsEnd, *stream);
     encode_update(slot);
     slot.timer.record(StepTimer::kUpdateEnds, *stream);
   }

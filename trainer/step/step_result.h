@@ -19,9 +19,9 @@ struct StepTimings {
   double backward = 0;       // overlaps with gradient sums
   double exposed = 0;        // waiting for gradient sums after the backward pass
   double update = 0;         // including clipping
-  double idle = 0;           // between passes: waiting for other pipeline stages
+  double idle = 0;           // waiting for other pipeline stages
   double communication = 0;  // time of gradient sums and gathers, overlapped or exposed
-  double total() const { return forward + backward + exposed + update; }
+  double total() const { return forward + backward + exposed + update + idle; }
 };
 
 struct StepResult {

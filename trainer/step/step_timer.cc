@@ -1,5 +1,7 @@
 #include "trainer/step/step_timer.h"
 
+#include <algorithm>
+
 namespace trireme::train {
 
 StepTimer::StepTimer(Device& device, int64_t max_passes, bool contiguous)
@@ -25,24 +27,41 @@ StepTimings StepTimer::timings(int64_t passes) const {
     timings.backward +=
         device_.seconds_between(pass_event(kBackwardBegins, pass), backward_end(pass, passes));
   }
-  timings.exposed = device_.seconds_between(*events_[kPassesEnd], *events_[kSumsEnd]);
-  timings.update = device_.seconds_between(*events_[kSumsEnd], *events_[kUpdateEnds]);
-  timings.idle = device_.seconds_between(*events_[kStart], *events_[kPassesEnd]) - timings.forward -
-                 timings.backward;
+  timings.exposed = device_.seconds_between(*events_[kPassesEnd], sums_end());
+  timings.update = device_.seconds_between(*events_[kStageSumsEnd], *events_[kUpdateEnds]);
+  if (contiguous_) return timings;
+  timings.idle = device_.seconds_between(*events_[kPassesBegin], *events_[kPassesEnd]) -
+                 timings.forward - timings.backward +
+                 device_.seconds_between(*events_[kSumsEnd], *events_[kStageSumsEnd]);
   return timings;
 }
 
+TimeSpan StepTimer::between(Event& start, Event& from, Event& to) const {
+  return {device_.seconds_between(start, from), device_.seconds_between(start, to)};
+}
+
 void StepTimer::add_to(StepTimeline& timeline, Event& start, int64_t passes) const {
-  const auto between = [&](Event& from, Event& to) {
-    return TimeSpan{device_.seconds_between(start, from), device_.seconds_between(start, to)};
-  };
   for (int64_t pass = 0; pass < passes; ++pass) {
-    timeline.forward.push_back(between(pass_event(kForwardBegins, pass), forward_end(pass)));
+    timeline.forward.push_back(between(start, pass_event(kForwardBegins, pass), forward_end(pass)));
     timeline.backward.push_back(
-        between(pass_event(kBackwardBegins, pass), backward_end(pass, passes)));
+        between(start, pass_event(kBackwardBegins, pass), backward_end(pass, passes)));
   }
-  timeline.exposed = between(*events_[kPassesEnd], *events_[kSumsEnd]);
-  timeline.update = between(*events_[kSumsEnd], *events_[kUpdateEnds]);
+  timeline.exposed = between(start, *events_[kPassesEnd], sums_end());
+  timeline.update = between(start, *events_[kStageSumsEnd], *events_[kUpdateEnds]);
+  if (!contiguous_) add_idle(timeline, start);
+}
+
+void StepTimer::add_idle(StepTimeline& timeline, Event& start) const {
+  std::vector<TimeSpan> passes = timeline.forward;
+  passes.insert(passes.end(), timeline.backward.begin(), timeline.backward.end());
+  std::ranges::sort(passes, {}, &TimeSpan::begin);
+  double end = device_.seconds_between(start, *events_[kPassesBegin]);
+  for (const TimeSpan& pass : passes) {
+    if (pass.begin > end) timeline.idle.push_back({end, pass.begin});
+    end = pass.end;
+  }
+  timeline.idle.push_back({end, device_.seconds_between(start, *events_[kPassesEnd])});
+  timeline.idle.push_back(between(start, *events_[kSumsEnd], *events_[kStageSumsEnd]));
 }
 
 }  // namespace trireme::train

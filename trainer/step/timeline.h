@@ -16,6 +16,7 @@ struct StepTimeline {
   std::vector<TimeSpan> backward;  // of each pass
   TimeSpan exposed;                // waiting for gradient sums after the backward pass
   TimeSpan update;
+  std::vector<TimeSpan> idle;    // waiting for other pipeline stages, in order
   std::vector<TimeSpan> layers;  // for each pass, those of StepProbe::ranges() in order
   std::vector<TimeSpan> sums;    // gradient sum of each bucket
   // With ZeRO, the all-gather of the parameters of each bucket.

@@ -8,6 +8,7 @@
 #include "core/alignment.h"
 #include "trainer/config/device.h"
 #include "trainer/config/grid.h"
+#include "trainer/step/layer_costs.h"
 #include "trainer/step/pipeline_schedule.h"
 #include "trainer/step/stage_plan.h"
 
@@ -15,11 +16,13 @@ namespace trireme::train {
 
 namespace {
 
-model::CompileOptions training_options(const Config& config, const BatchPlan& batch, int ranks) {
+model::CompileOptions training_options(const TrainingTarget& target, const BatchPlan& batch) {
+  const Config& config = target.config;
   const BucketConfig& buckets = config.run.buckets();
   const comm::BucketOptions sizes{buckets.first_bytes(), buckets.bytes(), buckets.last_bytes()};
-  const Shard shard = shard_of(config.run, 0, ranks);
+  const Shard shard = shard_of(config.run, 0, target.ranks);
   model::CompileOptions options;
+  options.collective = target.collective;
   options.batch = batch.micro;
   options.accumulate = accumulates(config, batch, shard);
   options.transient_gradients = shard.has_gradients;
@@ -38,14 +41,15 @@ model::CompileOptions training_options(const Config& config, const BatchPlan& ba
 
 TrainingProgram compile(const TrainingTarget& target, const BatchPlan& batch,
                         size_t activation_limit, model::Parameters& parameters) {
-  model::CompileOptions options = training_options(target.config, batch, target.ranks);
-  options.collective = target.collective;
+  model::CompileOptions options = training_options(target, batch);
   const Grid grid = grid_of(target.config.run, target.rank, target.ranks);
   if (grid.has_pipeline()) {
     model::Parameters all;
-    const auto whole = model::Program::compile(target.graph, target.backend, options, all);
+    const auto whole = compile_whole(target, batch, all);
+    const NetworkToCut network{target.config, target.graph, target.backend, *whole,
+                               all,           batch,        target.ranks,   target.cut_limit};
     options.stage = {
-        plan_stages(target.config, target.graph, *whole, target.backend.device().kind()),
+        plan_stages(network, estimate_layers(target.graph, *whole, target.backend.device().kind())),
         grid.stage};
   }
   options.activation_limit = activation_limit;
@@ -89,6 +93,13 @@ int64_t choose_passes(const TrainingTarget& target) {
   return high;
 }
 
+std::unique_ptr<const model::Program> compile_whole(const TrainingTarget& target,
+                                                    const BatchPlan& batch,
+                                                    model::Parameters& parameters) {
+  return model::Program::compile(target.graph, target.backend, training_options(target, batch),
+                                 parameters);
+}
+
 bool accumulates(const Config& config, const BatchPlan& batch, Shard shard) {
   // With a pipeline, the first pass may add to the gradient of a parameter that another stage writes.
   const bool adds = batch.passes > 1 || config.run.parallel().stages() > 1;
@@ -114,8 +125,7 @@ std::unique_ptr<const model::Program> compile_shorter(const TrainingTarget& targ
                                                       const BatchPlan& batch,
                                                       size_t activation_bytes,
                                                       model::Parameters& parameters) {
-  model::CompileOptions options = training_options(target.config, batch, target.ranks);
-  options.collective = target.collective;
+  model::CompileOptions options = training_options(target, batch);
   options.activation_limit = activation_bytes;
   return model::Program::compile(shorter, target.backend, options, parameters);
 }

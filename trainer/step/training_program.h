@@ -32,12 +32,19 @@ struct TrainingTarget {
   int batches;                       // full batches in memory
   Collective* collective = nullptr;  // see CompileOptions::collective
   int rank = 0;
+  size_t cut_limit = 0;  // the limit for stages when the network is cut; equal on all ranks
 };
 
 // Returns the number of passes of a step: as configured or, with batch.micro -1, the smallest with
 // which the plan fits into memory without recomputation; if there is none, that of micro-batches of
 // one sample.
 int64_t choose_passes(const TrainingTarget& target);
+
+// Compiles the program of the whole network, whatever the number of stages. Fills in `parameters`,
+// which must be empty.
+std::unique_ptr<const model::Program> compile_whole(const TrainingTarget& target,
+                                                    const BatchPlan& batch,
+                                                    model::Parameters& parameters);
 
 // Returns whether the passes of a step add to gradients that are zero before the first one. Otherwise
 // a pass overwrites them.

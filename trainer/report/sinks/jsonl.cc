@@ -40,6 +40,7 @@ void append(const StepRecord& r, std::string& text) {
                  JsonNumber{r.step_ms}, JsonNumber{r.data_wait_ms}, JsonNumber{r.exposed_comm_ms},
                  JsonNumber{r.forward_ms}, JsonNumber{r.backward_ms}, JsonNumber{r.update_ms},
                  JsonNumber{r.comm_ms});
+  if (r.idle_ms) fmt::format_to(out, R"(,"idle_ms":{:.4f})", JsonNumber{*r.idle_ms});
   if (r.tokens_per_second) {
     fmt::format_to(out, R"(,"tokens_per_second":{:.6g})", JsonNumber{*r.tokens_per_second});
   }
@@ -116,7 +117,9 @@ nlohmann::ordered_json to_json(const CheckpointRecord& r) {
 }
 
 nlohmann::ordered_json to_json(const RanksRecord& r) {
-  return {{"event", "ranks"}, {"step", r.step}, {"lag_ms", r.lag_ms}};
+  nlohmann::ordered_json event = {{"event", "ranks"}, {"step", r.step}, {"lag_ms", r.lag_ms}};
+  if (!r.stage_utilization.empty()) event["stage_utilization"] = r.stage_utilization;
+  return event;
 }
 
 nlohmann::ordered_json to_json(const NotFiniteRecord& r) {

@@ -127,6 +127,10 @@ struct PrometheusSink::State {
     time("trireme_forward_seconds", "Time per step in the forward pass.", r.forward_ms);
     time("trireme_backward_seconds", "Time per step in the backward pass.", r.backward_ms);
     time("trireme_update_seconds", "Time per step in the parameter update.", r.update_ms);
+    if (r.idle_ms) {
+      time("trireme_idle_seconds", "Time per step that rank 0 waited for other pipeline stages.",
+           *r.idle_ms);
+    }
     gauge("trireme_last_step_timestamp_seconds", "When the latest step ended.", unix_seconds(when));
     counter("trireme_skipped_steps_total", "Updates skipped since the run began.",
             static_cast<double>(r.skipped_steps));
@@ -164,6 +168,11 @@ struct PrometheusSink::State {
     for (size_t rank = 0; rank < r.lag_ms.size(); ++rank) {
       gauge("trireme_rank_lag_seconds", "Time per step that the other ranks waited for this rank.",
             r.lag_ms[rank] / 1e3, {{"rank", fmt::format("{}", rank)}});
+    }
+    for (size_t stage = 0; stage < r.stage_utilization.size(); ++stage) {
+      gauge("trireme_stage_utilization_ratio",
+            "Part of the time in which a pipeline stage does not wait for others.",
+            r.stage_utilization[stage], {{"stage", fmt::format("{}", stage)}});
     }
   }
 

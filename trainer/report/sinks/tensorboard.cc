@@ -215,6 +215,7 @@ void TensorBoardSink::write(Time when, const StepRecord& record) {
   summaries.scalar("step_ms/forward", record.forward_ms);
   summaries.scalar("step_ms/backward", record.backward_ms);
   summaries.scalar("step_ms/update", record.update_ms);
+  if (record.idle_ms) summaries.scalar("step_ms/idle", *record.idle_ms);
   if (record.loss_scale) summaries.scalar("train/loss_scale", *record.loss_scale);
   if (record.skipped_steps > 0) {
     summaries.scalar("train/skipped_steps", static_cast<double>(record.skipped_steps));
@@ -243,6 +244,9 @@ void TensorBoardSink::write(Time when, const RanksRecord& record) {
     for (size_t rank = 0; rank < record.lag_ms.size(); ++rank) {
       summaries.scalar(fmt::format("rank_lag_ms/{}", rank), record.lag_ms[rank]);
     }
+  }
+  for (size_t stage = 0; stage < record.stage_utilization.size(); ++stage) {
+    summaries.scalar(fmt::format("stage_utilization/{}", stage), record.stage_utilization[stage]);
   }
   add(summaries);
 }
