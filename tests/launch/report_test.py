@@ -14,6 +14,7 @@ CURVES = {
     "loss": ("step", "train_loss"),
     "learning_rate": ("step", "learning_rate"),
     "throughput": ("step", "samples_per_second"),
+    "utilizations": ("step", "model_flops_utilization"),
     "eval_loss": ("eval", "eval_loss"),
     "accuracy": ("eval", "eval_accuracy"),
     "macro_f1": ("eval", "eval_macro_f1"),

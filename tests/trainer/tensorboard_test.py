@@ -81,6 +81,7 @@ class TensorBoardTest(ProgramTest):
             ("train/loss", "train_loss"),
             ("train/learning_rate", "learning_rate"),
             ("speed/samples_per_second", "samples_per_second"),
+            ("speed/model_flops_utilization", "model_flops_utilization"),
             ("step_ms/whole", "step_ms"),
             ("step_ms/data_wait", "data_wait_ms"),
             ("step_ms/exposed_communication", "exposed_comm_ms"),

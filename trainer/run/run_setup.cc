@@ -135,8 +135,14 @@ std::string RunSetup::choose_folder() {
 void RunSetup::compile() {
   const int threads = loader_threads(config_, parts_.training->in_memory(),
                                      spare_cores(config_, communicator_, *parts_.device));
+  double peak = 0;
+  comm::together(communicator_, [&] {
+    if (!options_.measure_peak_flops) return;
+    peak = options_.measure_peak_flops(config_, communicator_, *parts_.backend);
+  });
   parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_,
                                        batches_in_memory(config_, threads), parts_.shorter);
+  parts_.work = std::make_unique<StepWork>(*parts_.step, communicator_, peak);
   parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);
 }
 
@@ -193,6 +199,9 @@ void RunSetup::start_records() {
     write_descriptions(environment);
     parts_.reporter->open_metrics(parts_.resumed ? parts_.state.step : 0);
   });
+  if (communicator_.rank() == 0) {
+    parts_.work->count_padding(*parts_.training, parts_.order, config_.run.seed());
+  }
   parts_.reporter->start(info(), parts_.resumed);
   if (communicator_.rank() == 0 && config_.run.metrics().tensorboard()) {
     parts_.tensorboard_media = std::make_unique<TensorBoardMedia>(
@@ -239,6 +248,7 @@ RunInfo RunSetup::info() const {
   info.total_steps = parts_.plan->total_steps();
   info.tokens_per_sample = training.spec().tokens_per_sample();
   info.predictions = parts_.predictions();
+  info.work = parts_.work.get();
   return info;
 }
 
