@@ -1,5 +1,7 @@
 #include "trainer/run/run_setup.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "comm/control.h"
@@ -132,14 +134,23 @@ std::string RunSetup::choose_folder() {
   return folder.path.string();
 }
 
+// Returns 0 if the peak is not measured. That a GPU has too little free memory for it does not end
+// the run.
+double RunSetup::measured_peak() {
+  if (!options_.measure_peak_flops) return 0;
+  try {
+    return options_.measure_peak_flops(config_, communicator_, *parts_.backend);
+  } catch (const Error& error) {
+    parts_.reporter->warn(fmt::format(
+        "records have no utilization, since the peak rate is unknown: {}", error.what()));
+    return 0;
+  }
+}
+
 void RunSetup::compile() {
   const int threads = loader_threads(config_, parts_.training->in_memory(),
                                      spare_cores(config_, communicator_, *parts_.device));
-  double peak = 0;
-  comm::together(communicator_, [&] {
-    if (!options_.measure_peak_flops) return;
-    peak = options_.measure_peak_flops(config_, communicator_, *parts_.backend);
-  });
+  const double peak = measured_peak();
   parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_,
                                        batches_in_memory(config_, threads), parts_.shorter);
   parts_.work = std::make_unique<StepWork>(*parts_.step, communicator_, peak);

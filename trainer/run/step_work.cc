@@ -31,9 +31,10 @@ StepWork::StepWork(const Step& step, comm::Communicator& communicator, double pe
   data::Batch full;
   full.global_rows = step.plan().global;
   const double own = step.flops(full);
-  std::array<double, 2> all{own, peak_flops};
+  std::array<double, 3> all{own, peak_flops, peak_flops > 0 ? 0.0 : 1.0};
   comm::sum(communicator, all);
-  if (own > 0 && all[1] > 0) seconds_per_flop_ = all[0] / own / all[1];
+  const bool known = own > 0 && all[2] == 0;
+  if (known) seconds_per_flop_ = all[0] / own / all[1];
 }
 
 void StepWork::count_padding(const data::Dataset& training, const data::OrderOptions& order,

@@ -30,8 +30,8 @@ class StepWork {
     Amount operator-(const Amount& other) const;
   };
 
-  // `peak_flops` are the operations per second that this rank can do at most, 0 if unknown. The step
-  // must outlive this object. Collective.
+  // `peak_flops` are the operations per second that this rank can do at most, 0 if unknown; then the
+  // utilization of all ranks is. The step must outlive this object. Collective.
   StepWork(const Step& step, comm::Communicator& communicator, double peak_flops);
 
   // Counts padding from now on if the samples are texts with padding behind them. Random changes of
