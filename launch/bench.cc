@@ -270,8 +270,7 @@ int bench(const BenchOptions& options, comm::Communicator& communicator) {
   const int64_t resident = train::peak_resident_bytes();  // before measure_peaks() allocates more
   const train::Peaks peaks = measure_peaks(config, communicator, *backend);
   const bool on_gpu = device->kind() == DeviceKind::kCuda;
-  const double flops = static_cast<double>(step.plan().passes) *
-                       (step.program().forward_flops() + step.program().backward_flops());
+  const double flops = step.flops(data.batch);
 
   Json own = to_json(measured);
   own["floor_ms"] = 1e3 * flops / peaks.flops;

@@ -20,6 +20,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kRounds = 4096;      // between two readings of the clock
+constexpr double kSeconds = 0.1;   // per measurement
 constexpr int kAccumulators = 12;  // more than latency x ports, fewer than AVX2's 16 registers
 
 // Executes kRounds x kAccumulators multiply-adds and returns the number of operations. The factors
@@ -131,19 +132,28 @@ double sum_over_threads(int threads, const std::function<double()>& work) {
   return std::accumulate(results.begin(), results.end(), 0.0);
 }
 
+int threads_of(const train::Config& config, comm::Communicator& communicator) {
+  const int configured = config.run.train().threads();
+  return configured > 0 ? configured : train::default_threads(communicator);
+}
+
 }  // namespace
 
 train::Peaks measure_peaks(const train::Config& config, comm::Communicator& communicator,
                            ops::Backend& backend) {
-  constexpr double kSeconds = 0.1;
-  const DType dtype = train::compute_dtype(config);
-  const int configured = config.run.train().threads();
-  const int threads = configured > 0 ? configured : train::default_threads(communicator);
   all_gather(communicator, "");  // a barrier
-  if (backend.device().kind() == DeviceKind::kCuda) {
-    return {measure_gpu_flops(backend, dtype), measure_gpu_bandwidth(backend.device())};
-  }
-  return {measure_peak_flops(threads, kSeconds, dtype), measure_copy_bandwidth(threads, kSeconds)};
+  const double flops = measure_rank_flops(config, communicator, backend);
+  const double bytes = backend.device().kind() == DeviceKind::kCuda
+                           ? measure_gpu_bandwidth(backend.device())
+                           : measure_copy_bandwidth(threads_of(config, communicator), kSeconds);
+  return {flops, bytes};
+}
+
+double measure_rank_flops(const train::Config& config, comm::Communicator& communicator,
+                          ops::Backend& backend) {
+  const DType dtype = train::compute_dtype(config);
+  if (backend.device().kind() == DeviceKind::kCuda) return measure_gpu_flops(backend, dtype);
+  return measure_peak_flops(threads_of(config, communicator), kSeconds, dtype);
 }
 
 double measure_peak_flops(int threads, double seconds, DType dtype) {

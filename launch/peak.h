@@ -11,6 +11,10 @@ namespace trireme::cli {
 train::Peaks measure_peaks(const train::Config& config, comm::Communicator& communicator,
                            ops::Backend& backend);
 
+// Measures only the operations per second of this rank. All ranks must measure at the same time.
+double measure_rank_flops(const train::Config& config, comm::Communicator& communicator,
+                          ops::Backend& backend);
+
 // Returns the operations per second (a multiply-add counts as two) of `threads` threads together in
 // multiply-adds between registers: of f32, or of bf16 with f32 sums if `dtype` is bf16 and the CPU
 // supports them. Takes about `seconds`.

@@ -110,7 +110,8 @@ signal after a checkpoint: run it again to resume.
           load_config_together(communicator, options->config, options->assigned());
       train::TrainOptions training{.resume = options->resume,
                                    .accept_data_change = options->accept_data_change,
-                                   .stop = stop.get()};
+                                   .stop = stop.get(),
+                                   .measure_peak_flops = measure_rank_flops};
       if (!options->profile.empty()) {
         training.profile = {train::parse_step_window(options->profile), measure_peaks};
       }

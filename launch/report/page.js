@@ -71,6 +71,8 @@ function runCard(run, index) {
   stats.push(
     stat("Train loss", short(loss)),
     run.tokens_per_second === null ? stat("Samples/s", short(run.samples_per_second, 3)) : stat("Tokens/s", short(run.tokens_per_second, 3)),
+    ...(run.utilization === null ? [] : [stat("FLOPs utilization", percent(run.utilization, 1))]),
+    ...(run.padding === null ? [] : [stat("Padding", percent(run.padding, 1), "of the tokens")]),
     stat("Time", duration(end ? end.wall_seconds : run.seconds)),
     stat("Ranks", integer(run.ranks)),
     stat("Steps", integer(run.step), planned > run.step ? `of ${integer(planned)}` : ""));
@@ -152,6 +154,8 @@ function drawCurves() {
     }]),
     ["learning_rate", { title: "Learning rate", of: (run) => run.learning_rate, zero: true }],
     ["throughput", { title: "Throughput", unit: "samples/s", of: (run) => run.throughput, smooth: true, zero: true, format: (value) => short(value, 3) }],
+    ["utilizations", { title: "Model FLOPs utilization", of: (run) => run.utilizations, smooth: true, zero: true, format: (value) => percent(value, 1) }],
+    ["paddings", { title: "Padding", unit: "of the tokens", of: (run) => run.paddings, smooth: true, zero: true, format: (value) => percent(value, 1) }],
     ["gpu_load", { title: "GPU load", unit: "%, rank 0", of: (run) => run.gpu_load, smooth: true, zero: true }],
   ];
   const shown = kinds.filter(([, { of }]) => runs.some((run) => (of(run) || { values: [] }).values.some(known)));

@@ -387,6 +387,13 @@ Json epochs(const train::RunRecords& run) {
   return {{"steps", steps}, {"values", values}};
 }
 
+// Returns a value of the whole run once it has ended, until then that of the last record.
+train::Recorded of_summary_or_last(const train::RunRecords& run,
+                                   std::optional<double> train::Summary::*value,
+                                   train::Recorded last) {
+  return run.summary ? *run.summary.*value : last;
+}
+
 Json run_data(const train::RunRecords& run, const std::string& name) {
   const train::StepPoint last = run.steps.empty() ? train::StepPoint{} : run.steps.back();
   return {{"name", name},
@@ -405,12 +412,18 @@ Json run_data(const train::RunRecords& run, const std::string& name) {
           {"last_loss", or_null(last.train_loss)},
           {"samples_per_second", or_null(run.samples_per_second())},
           {"tokens_per_second", or_null(run.tokens_per_second())},
+          {"utilization", or_null(of_summary_or_last(run, &train::Summary::model_flops_utilization,
+                                                     last.model_flops_utilization))},
+          {"padding",
+           or_null(of_summary_or_last(run, &train::Summary::padding_share, last.padding_share))},
           {"summary", end_of(run)},
           {"records", run.steps.size()},
           {"clock", clock(run)},
           {"loss", curve(run.steps, &train::StepPoint::train_loss)},
           {"learning_rate", curve(run.steps, &train::StepPoint::learning_rate)},
           {"throughput", curve(run.steps, &train::StepPoint::samples_per_second)},
+          {"utilizations", curve(run.steps, &train::StepPoint::model_flops_utilization)},
+          {"paddings", curve(run.steps, &train::StepPoint::padding_share)},
           {"gpu_load", curve(run.steps, &train::StepPoint::gpu_load_percent)},
           {"evaluations", evaluations(run)},
           {"times", times(run)},

@@ -90,6 +90,22 @@ TEST(ReportData, FewPointsAreKeptExactly) {
   EXPECT_EQ(data["runs"][0]["name"], "one");
 }
 
+// The shares of a run that has ended are those of all its steps.
+TEST(ReportData, HasUtilizationAndPaddingIfTheyAreRecorded) {
+  train::RunRecords run = run_of(3);
+  EXPECT_TRUE(report_data({&run, 1})["runs"][0]["utilization"].is_null());
+  run.steps.back().model_flops_utilization = 0.5;
+  run.steps.back().padding_share = 0.25;
+  const auto running = report_data({&run, 1})["runs"][0];
+  EXPECT_EQ(running["utilization"], 0.5);
+  EXPECT_EQ(running["padding"], 0.25);
+  EXPECT_EQ(running["paddings"]["values"].back(), 0.25);
+  run.summary.emplace().model_flops_utilization = 0.75;
+  const auto ended = report_data({&run, 1})["runs"][0];
+  EXPECT_EQ(ended["utilization"], 0.75);
+  EXPECT_TRUE(ended["padding"].is_null());
+}
+
 TEST(ReportData, DistinguishesNonFiniteFromMissingValues) {
   train::RunRecords run = run_of(3);
   run.steps[1].train_loss = kNan;

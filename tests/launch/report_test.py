@@ -14,6 +14,7 @@ CURVES = {
     "loss": ("step", "train_loss"),
     "learning_rate": ("step", "learning_rate"),
     "throughput": ("step", "samples_per_second"),
+    "utilizations": ("step", "model_flops_utilization"),
     "eval_loss": ("eval", "eval_loss"),
     "accuracy": ("eval", "eval_accuracy"),
     "macro_f1": ("eval", "eval_macro_f1"),
@@ -22,7 +23,7 @@ HOSTILE = "<img src=x onerror=hit=1>"
 
 
 def train(folder, *changes):
-    assignments = [word for change in ("train.epochs=3", *changes) for word in ("--set", change)]
+    assignments = [word for change in ("train.epochs=3", "metrics.utilization=true", *changes) for word in ("--set", change)]
     program.run("train", "launch/configs/digits.txtpb", "--run-dir", folder, *assignments, ranks=2)
 
 

@@ -16,6 +16,7 @@
 #include "trainer/config/config.h"
 #include "trainer/report/hyperparameters.h"
 #include "trainer/report/rank_lags.h"
+#include "trainer/report/run_records.h"
 #include "trainer/report/sinks/csv.h"
 #include "trainer/report/sinks/jsonl.h"
 
@@ -66,6 +67,8 @@ TEST(Metrics, StepsAreWrittenWithFullPrecision) {
   r.loss_scale = 65536;
   r.skipped_steps = 2;
   r.tokens_per_second = 500.5;
+  r.model_flops_utilization = 0.375;
+  r.padding_share = 0.125;
   append(path, 0, {r, EvaluationRecord{.step = 3, .metrics = {.loss = NAN}}});
   const auto all = lines(path);
   ASSERT_EQ(all.size(), 2u);
@@ -86,6 +89,8 @@ TEST(Metrics, StepsAreWrittenWithFullPrecision) {
   EXPECT_EQ(all[0]["loss_scale"], 65536);
   EXPECT_EQ(all[0]["skipped_steps"], 2);
   EXPECT_EQ(all[0]["tokens_per_second"], 500.5);
+  EXPECT_EQ(all[0]["model_flops_utilization"], 0.375);
+  EXPECT_EQ(all[0]["padding_share"], 0.125);
   EXPECT_EQ(all[1]["event"], "eval");
   EXPECT_EQ(all[1]["eval_loss"], "NaN");
   EXPECT_FALSE(all[1].contains("eval_accuracy"));
@@ -376,6 +381,14 @@ TEST(Metrics, SummaryHasAllFieldsAndNullForMissingMetrics) {
   EXPECT_TRUE(out["eval_macro_f1"].is_null());
   EXPECT_TRUE(out["eval_loss"].is_null());
   EXPECT_EQ(out["train_loss"], "NaN");
+  EXPECT_FALSE(out.contains("model_flops_utilization"));
+  summary.model_flops_utilization = 0.5;
+  summary.padding_share = 0.25;
+  write_summary(folder.path() / "summary.json", summary);
+  const auto read = parse_summary(slurp(folder.path() / "summary.json"));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->model_flops_utilization, 0.5);
+  EXPECT_EQ(read->padding_share, 0.25);
 }
 
 }  // namespace

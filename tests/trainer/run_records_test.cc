@@ -55,7 +55,8 @@ TEST(RunRecords, ReadsStepsEvaluationsLagsAndEvents) {
       std::string(kStart) +
       R"({"event":"step","step":5,"epoch":0,"train_loss":0.123456789,"learning_rate":0.1,)"
       R"("samples_per_second":640,"step_ms":100,"data_wait_ms":1,"exposed_comm_ms":2,)"
-      R"("forward_ms":30,"backward_ms":60,"update_ms":4})"
+      R"("forward_ms":30,"backward_ms":60,"update_ms":4,"model_flops_utilization":0.5,)"
+      R"("padding_share":0.25})"
       "\n"
       R"({"event":"ranks","step":5,"lag_ms":[0.5,1.5]})"
       "\n"
@@ -74,6 +75,8 @@ TEST(RunRecords, ReadsStepsEvaluationsLagsAndEvents) {
   ASSERT_EQ(run.steps.size(), 2u);
   EXPECT_EQ(run.steps[0].train_loss, 0.123456789);
   EXPECT_EQ(run.steps[0].forward_ms, 30);
+  EXPECT_EQ(run.steps[0].model_flops_utilization, 0.5);
+  EXPECT_EQ(run.steps[0].padding_share, 0.25);
   EXPECT_FALSE(run.steps[1].forward_ms);
   ASSERT_EQ(run.evaluations.size(), 1u);
   EXPECT_EQ(run.evaluations[0].metrics.accuracy, 0.75);

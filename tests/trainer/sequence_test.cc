@@ -154,6 +154,37 @@ TEST_P(SequenceTest, CarriedStatesResumeOnOtherNumbersOfRanks) {
       ExitCode::kBadConfig, "batch.global: 10 -> 12 cannot change within an epoch");
 }
 
+// States are carried in f32 or rounded like activations, and belong to the rows of a rank, not to the
+// parameters that ZeRO divides.
+TEST_P(SequenceTest, CarriedStatesTrainInEveryPrecisionAndWithShards) {
+  std::vector<std::string> precisions{"FP32"};
+  if (GetParam() == "cuda" || ops::cpu_computes_in(DType::kBF16)) precisions.emplace_back("BF16");
+  for (const std::string& precision : precisions) {
+    SCOPED_TRACE(precision);
+    const auto run_named = [&](const std::string& name, std::vector<std::string> more,
+                               const std::string& resume = "auto") {
+      more.insert(more.end(), {"train.max_steps=30", "checkpoint.every_steps=11",
+                               "train.precision=" + precision});
+      train(config(kStateful, precision + name, text(more)), *world_,
+            {.resume = resume, .quiet = true, .wait_for_saves = true});
+    };
+    const std::vector<std::string> shard{"parallel.shard=OPTIMIZER"};
+    run_named("-plain", {});
+    run_named("-zero1", shard);
+    run_named("-again", shard);
+    expect_same_losses(precision + "-plain", precision + "-zero1", 30, 1e-6);
+    const auto whole = trace(precision + "-zero1");
+    EXPECT_EQ(whole, trace(precision + "-again"));
+    run_named("-rest", shard, checkpoint(precision + "-zero1", 11).string());
+    const auto rest = trace(precision + "-rest");
+    ASSERT_EQ(rest.size(), 19u);
+    EXPECT_TRUE(std::equal(rest.begin(), rest.end(), whole.begin() + 11));
+  }
+  if (precisions.size() == 1) return;
+  const std::vector<double> exact = losses("FP32-plain"), rounded = losses("BF16-plain");
+  for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(rounded[i], exact[i], 0.02 * exact[i]) << i;
+}
+
 // Without the carried states, the first window of an epoch is the only one with the same loss.
 TEST_P(SequenceTest, StatesAreCarriedAndResetByEpoch) {
   const std::string alone = "model.network.layer[1].lstm.stateful=";

@@ -30,7 +30,7 @@ train {{ epochs: 3 eval_every_steps: 4 }}
 optimizer {{ sgd {{ momentum: 0.9 }} }}
 schedule {{ learning_rate: 0.01 cosine {{}} }}
 checkpoint {{ every_steps: 5 every_epochs: 0 }}
-metrics {{ images: 6 csv: true }}
+metrics {{ images: 6 csv: true utilization: true }}
 """
 SAMPLES = 40
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
@@ -81,6 +81,7 @@ class TensorBoardTest(ProgramTest):
             ("train/loss", "train_loss"),
             ("train/learning_rate", "learning_rate"),
             ("speed/samples_per_second", "samples_per_second"),
+            ("speed/model_flops_utilization", "model_flops_utilization"),
             ("step_ms/whole", "step_ms"),
             ("step_ms/data_wait", "data_wait_ms"),
             ("step_ms/exposed_communication", "exposed_comm_ms"),

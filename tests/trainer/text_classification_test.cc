@@ -9,6 +9,7 @@
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
 #include "trainer/infer/evaluate_checkpoint.h"
+#include "trainer/report/run_records.h"
 #include "trainer/step/step.h"
 
 namespace trireme::train {
@@ -167,6 +168,49 @@ TEST_P(TextClassificationTest, EvaluationsInBucketsAreThoseOfWholeSamples) {
   EXPECT_NEAR(*result.metrics.loss, loss, 1e-5 * loss);
   EXPECT_NEAR(*result.metrics.accuracy, event["eval_accuracy"].get<double>(), 1e-9);
   EXPECT_EQ(result.samples, 38);
+}
+
+// An epoch has 16 steps.
+TEST_P(TextClassificationTest, RecordsHaveTheShareOfPadding) {
+  run(kBert, "buckets", texts({"train.max_steps=16"}));
+  run(kBert, "whole", texts({"train.max_steps=16"}, ""));
+  const Config config = parse_config(slurp(folder("buckets") / "config.txtpb"), "config", {});
+  const auto dataset = open_data(config, data::Part::kTraining);
+  const data::OrderOptions order = training_order(config, *dataset);
+  const data::LengthBuckets::Waste waste =
+      order.buckets->waste({.seed = config.run.seed(), .epoch = 0, .shuffle = order.shuffle}, 10);
+  const auto share = [&](const char* name) {
+    return parse_summary(slurp(folder(name) / "summary.json"))->padding_share.value();
+  };
+  EXPECT_NEAR(share("buckets"), waste.share(), 1e-9);
+  EXPECT_NEAR(share("whole"), waste.share_of_whole(), 1e-9);
+  EXPECT_LT(share("buckets"), share("whole"));
+  EXPECT_EQ(events("buckets", "step").size(), 16u);
+  for (const auto& step : events("buckets", "step")) {
+    EXPECT_GE(step["padding_share"].get<double>(), 0);
+    EXPECT_LT(step["padding_share"].get<double>(), 1);
+  }
+}
+
+// Shorter batches have fewer operations, and all ranks share those of a batch.
+TEST_P(TextClassificationTest, RecordsHaveTheUtilizationOfTheWorkThatIsDone) {
+  const auto floor_ms = [&](const std::string& name, const std::string& buckets) {
+    train(config(kBert, name, texts({"train.max_steps=15", "metrics.utilization=true"}, buckets)),
+          *world_, {.quiet = true, .measure_peak_flops = [](auto&&...) { return 1e9; }});
+    std::vector<double> all;
+    for (const auto& step : events(name, "step")) {
+      all.push_back(step["model_flops_utilization"].get<double>() * step["step_ms"].get<double>());
+    }
+    return all;
+  };
+  const std::vector<double> whole = floor_ms("whole", "");
+  const std::vector<double> buckets = floor_ms("buckets", "length_buckets {block: 10}");
+  ASSERT_EQ(whole.size(), 15u);
+  ASSERT_EQ(buckets.size(), 15u);
+  for (const double ms : whole) EXPECT_NEAR(ms, whole[0], 1e-3 * whole[0]);
+  EXPECT_GT(whole[0], 0);
+  EXPECT_LT(std::ranges::min(buckets), 0.7 * whole[0]);
+  EXPECT_LE(std::ranges::max(buckets), 1.001 * whole[0]);
 }
 
 TEST_P(TextClassificationTest, NetworksThatReadPaddingAreRefused) {

@@ -18,6 +18,10 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
                                 {"wall_seconds", summary.wall_seconds},
                                 {"train_loss", summary.train_loss}};
   if (summary.tokens_per_second) out["tokens_per_second"] = *summary.tokens_per_second;
+  if (summary.model_flops_utilization) {
+    out["model_flops_utilization"] = *summary.model_flops_utilization;
+  }
+  if (summary.padding_share) out["padding_share"] = *summary.padding_share;
   put_metrics(out, "eval_", summary.eval, Missing::kNull);
   out.update({{"eval_step", summary.eval_step},
               {"data_wait_fraction", summary.data_wait_fraction},

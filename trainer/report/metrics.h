@@ -51,6 +51,11 @@ struct StepRecord {
   double learning_rate = 0;
   double samples_per_second = 0;
   std::optional<double> tokens_per_second;  // set if samples consist of tokens
+  // The time that the floating-point operations would take at the peak rate of all ranks, divided by
+  // the time of the steps. Set if the peak is known.
+  std::optional<double> model_flops_utilization;
+  // The share of padding in the tokens of the batches. Set if samples are texts of any length.
+  std::optional<double> padding_share;
   double step_ms = 0;
   double data_wait_ms = 0;
   double exposed_comm_ms = 0;
@@ -169,7 +174,8 @@ struct Summary {
   int64_t steps = 0;          // likewise
   int64_t skipped_steps = 0;  // those of `steps` whose update was skipped
   double samples_per_second = 0;
-  std::optional<double> tokens_per_second;  // set if samples consist of tokens
+  std::optional<double> tokens_per_second;                       // set if samples consist of tokens
+  std::optional<double> model_flops_utilization, padding_share;  // as in StepRecord
   double wall_seconds = 0;
   double train_loss = 0;  // mean over the samples of the latest epoch
   EvaluationMetrics eval;

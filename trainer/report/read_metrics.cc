@@ -65,6 +65,8 @@ class MetricsReader {
     point.train_loss = number_field(fields, "train_loss");
     point.learning_rate = number_field(fields, "learning_rate");
     point.samples_per_second = number_field(fields, "samples_per_second");
+    point.model_flops_utilization = number_field(fields, "model_flops_utilization");
+    point.padding_share = number_field(fields, "padding_share");
     point.step_ms = number_field(fields, "step_ms");
     point.data_wait_ms = number_field(fields, "data_wait_ms");
     point.exposed_comm_ms = number_field(fields, "exposed_comm_ms");
@@ -158,6 +160,8 @@ std::optional<Summary> parse_summary(const std::string& content) {
   summary.skipped_steps = count_field(fields, "skipped_steps");
   summary.samples_per_second = or_zero("samples_per_second");
   summary.tokens_per_second = number_field(fields, "tokens_per_second");
+  summary.model_flops_utilization = number_field(fields, "model_flops_utilization");
+  summary.padding_share = number_field(fields, "padding_share");
   summary.wall_seconds = or_zero("wall_seconds");
   summary.train_loss = or_zero("train_loss");
   summary.eval = metric_fields(fields, "eval_");

@@ -35,6 +35,8 @@ struct StepPoint {
   Recorded train_loss;
   Recorded learning_rate;
   Recorded samples_per_second;
+  Recorded model_flops_utilization;
+  Recorded padding_share;
   Recorded step_ms;
   Recorded data_wait_ms;
   Recorded exposed_comm_ms;

@@ -121,6 +121,7 @@ void Reporter::open_metrics(int64_t keep_through_step) {
 void Reporter::start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed) {
   device_ = info.device;
   tokens_per_sample_ = info.tokens_per_sample;
+  work_ = info.work;
   progress_ = make_progress(config_.train().epochs(), info.total_steps);
   for (const std::string& line :
        opening_lines(config_, communicator_.size(), folder_, info, resumed)) {
@@ -170,6 +171,7 @@ void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult
   totals_.seconds += took;
   totals_.data_wait += launched.data_wait;
   totals_.timings = sum_of(totals_.timings, result.timings);
+  if (work_) totals_.work = totals_.work + work_->of(launched.batch);
   warn_of_sink_problems();
   if (!is_rank_0()) return;
   progress_->step({.step = step,
@@ -222,6 +224,9 @@ void Reporter::record(int64_t step, const LaunchedStep& launched, const StepResu
   if (tokens_per_sample_ > 0) {
     record.tokens_per_second = static_cast<double>(totals_.tokens - logged_.tokens) / span;
   }
+  const StepWork::Amount work = totals_.work - logged_.work;
+  record.model_flops_utilization = work.utilization(span);
+  record.padding_share = work.padding_share();
   record.step_ms = 1e3 * span / steps;
   record.data_wait_ms = 1e3 * (totals_.data_wait - logged_.data_wait) / steps;
   const StepTimings timings = sum_of(totals_.timings, logged_.timings, -1);
@@ -370,6 +375,8 @@ Summary Reporter::summary_of(const CheckpointState& state, const Ending& ending)
   if (tokens_per_sample_ > 0) {
     summary.tokens_per_second = fraction(static_cast<double>(totals_.tokens));
   }
+  summary.model_flops_utilization = totals_.work.utilization(totals_.seconds);
+  summary.padding_share = totals_.work.padding_share();
   summary.wall_seconds = seconds_since(started_);
   summary.train_loss = mean_loss(state);
   if (evaluation_) {

@@ -19,6 +19,7 @@
 #include "trainer/report/sinks/hub.h"
 #include "trainer/run/checks.h"
 #include "trainer/run/run_messages.h"
+#include "trainer/run/step_work.h"
 #include "trainer/step/evaluator.h"
 #include "trainer/step/step.h"
 
@@ -96,6 +97,7 @@ class Reporter {
     int64_t tokens = 0;
     double seconds = 0;
     double data_wait = 0;
+    StepWork::Amount work = {};
     StepTimings timings = {};
   };
   std::unique_ptr<Progress> make_progress(int64_t epochs, int64_t total_steps);
@@ -119,6 +121,7 @@ class Reporter {
   std::unique_ptr<Progress> progress_;  // writes its text to the hub
   Device* device_ = nullptr;
   int64_t tokens_per_sample_ = 0;
+  const StepWork* work_ = nullptr;
   Clock::time_point load_read_at_;
   std::optional<DeviceLoad> load_;  // not in a record yet
   RankLags lags_;

@@ -17,6 +17,8 @@
 
 namespace trireme::train {
 
+class StepWork;
+
 // The properties of a run that its first lines and its start record show.
 struct RunInfo {
   Device* device = nullptr;  // must outlive the reporter
@@ -33,6 +35,7 @@ struct RunInfo {
   int64_t total_steps = 0;        // number of steps of the whole run
   int64_t tokens_per_sample = 0;  // 0 if samples do not consist of tokens
   Predictions predictions;
+  const StepWork* work = nullptr;  // must outlive the reporter; null if nothing is known
 };
 
 // Returns the first lines: network, device, data, batch, and the checkpoint it resumes from, if

@@ -18,6 +18,7 @@
 #include "trainer/run/checkpoint_saver.h"
 #include "trainer/run/checks.h"
 #include "trainer/run/reporter.h"
+#include "trainer/run/step_work.h"
 #include "trainer/run/tensorboard_media.h"
 #include "trainer/step/evaluator.h"
 #include "trainer/step/step.h"
@@ -40,6 +41,7 @@ struct RunParts {
   std::unique_ptr<RunLock> lock;  // only on rank 0
   std::unique_ptr<Reporter> reporter;
   std::unique_ptr<Step> step;
+  std::unique_ptr<StepWork> work;
   std::unique_ptr<Checks> checks;
   data::OrderOptions order;        // of the training samples
   std::unique_ptr<data::Mix> mix;  // null if not configured

@@ -1,5 +1,7 @@
 #include "trainer/run/run_setup.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "comm/control.h"
@@ -140,13 +142,27 @@ std::string RunSetup::choose_folder() {
   return folder.path.string();
 }
 
+// Returns 0 without metrics.utilization. That a GPU has too little free memory does not end the run.
+double RunSetup::measured_peak() {
+  if (!config_.run.metrics().utilization() || !options_.measure_peak_flops) return 0;
+  try {
+    return options_.measure_peak_flops(config_, communicator_, *parts_.backend);
+  } catch (const Error& error) {
+    parts_.reporter->warn(fmt::format(
+        "records have no utilization, since the peak rate is unknown: {}", error.what()));
+    return 0;
+  }
+}
+
 void RunSetup::compile() {
   const int threads = loader_threads(config_, parts_.training->in_memory(),
                                      spare_cores(config_, communicator_, *parts_.device));
+  const double peak = measured_peak();
   parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_,
                                        batches_in_memory(config_, threads), parts_.shorter);
   const std::string warning = pipeline_warning(config_, parts_.step->plan(), communicator_.size());
   if (!warning.empty()) parts_.reporter->warn(warning);
+  parts_.work = std::make_unique<StepWork>(*parts_.step, communicator_, peak);
   parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);
 }
 
@@ -204,6 +220,9 @@ void RunSetup::start_records() {
     write_descriptions(environment);
     parts_.reporter->open_metrics(parts_.resumed ? parts_.state.step : 0);
   });
+  if (communicator_.rank() == 0) {
+    parts_.work->count_padding(*parts_.training, parts_.order, config_.run.seed());
+  }
   parts_.reporter->start(info(), parts_.resumed);
   if (communicator_.rank() == 0 && config_.run.metrics().tensorboard()) {
     parts_.tensorboard_media = std::make_unique<TensorBoardMedia>(
@@ -250,6 +269,7 @@ RunInfo RunSetup::info() const {
   info.total_steps = parts_.plan->total_steps();
   info.tokens_per_sample = training.spec().tokens_per_sample();
   info.predictions = parts_.predictions();
+  info.work = parts_.work.get();
   return info;
 }
 

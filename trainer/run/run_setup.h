@@ -43,6 +43,7 @@ class RunSetup {
   void require_min_memory() const;
   void open_folder();
   std::string choose_folder();
+  double measured_peak();
   void compile();
   void create_loader();
   data::LoaderOptions training_loader_options(data::LoaderOptions options) const;

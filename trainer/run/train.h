@@ -1,11 +1,13 @@
 // Trains a model as configured, with evaluations, checkpoints and records.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
 #include "comm/communicator.h"
 #include "core/error.h"
+#include "ops/backend.h"
 #include "trainer/config/config.h"
 #include "trainer/profile/options.h"
 #include "trainer/report/metrics.h"
@@ -29,6 +31,9 @@ struct TrainOptions {
   bool wait_for_saves = false;
   // Steps to profile, if any.
   std::optional<ProfileOptions> profile = {};
+  // Measures the floating-point operations per second that this rank could do at most, while all
+  // other ranks measure theirs. Not collective. Without it, records have no utilization.
+  std::function<double(const Config&, comm::Communicator&, ops::Backend&)> measure_peak_flops = {};
 };
 
 struct TrainResult {

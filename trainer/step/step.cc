@@ -141,6 +141,13 @@ struct Step::State {
     return static_cast<size_t>(found - shorter.begin()) + 1;
   }
 
+  double flops(const data::Batch& batch) const {
+    const size_t number = program_for(batch.length);
+    const model::Program& whole = number == 0 ? *program : *shorter[number - 1].program;
+    const int64_t passes = plan.passes_of(batch.global_rows, grid().replicas);
+    return static_cast<double>(passes) * (whole.forward_flops() + whole.backward_flops());
+  }
+
   void compile(const model::Graph& graph, std::span<const model::Graph> shorter_graphs,
                comm::Communicator& world, int loader_batches) {
     const int steps = steps_in_flight(device.kind());
@@ -588,6 +595,7 @@ std::span<std::byte> Step::activations() const {
 }
 Optimizer& Step::optimizer() { return *state_->optimizer; }
 const model::Program& Step::program() const { return *state_->program; }
+double Step::flops(const data::Batch& batch) const { return state_->flops(batch); }
 std::span<const comm::Bucket> Step::buckets() const { return state_->sync->buckets(); }
 std::span<const comm::Bucketer::Array> Step::gathered() const { return state_->read_arrays; }
 Stream& Step::stream() { return *state_->stream; }

@@ -80,6 +80,9 @@ class Step {
   void average_running_stats();
 
   const BatchPlan& plan() const;
+  // Returns the floating-point operations of this rank in a step with such a batch, of which only
+  // the length and the number of rows matter. A multiply-add counts as two.
+  double flops(const data::Batch& batch) const;
   StepMemory memory_bytes() const;
   // Returns the bytes that the plan of this rank should not exceed; 0 if unknown.
   size_t memory_limit() const;

@@ -44,6 +44,13 @@ void append(const StepRecord& r, std::string& text) {
   if (r.tokens_per_second) {
     fmt::format_to(out, R"(,"tokens_per_second":{:.6g})", JsonNumber{*r.tokens_per_second});
   }
+  if (r.model_flops_utilization) {
+    fmt::format_to(out, R"(,"model_flops_utilization":{:.6g})",
+                   JsonNumber{*r.model_flops_utilization});
+  }
+  if (r.padding_share) {
+    fmt::format_to(out, R"(,"padding_share":{:.6g})", JsonNumber{*r.padding_share});
+  }
   if (r.parameter_checksum) {
     fmt::format_to(out, R"(,"parameter_checksum":"{:016x}")", *r.parameter_checksum);
   }

@@ -209,6 +209,10 @@ void TensorBoardSink::write(Time when, const StepRecord& record) {
   if (record.tokens_per_second) {
     summaries.scalar("speed/tokens_per_second", *record.tokens_per_second);
   }
+  if (record.model_flops_utilization) {
+    summaries.scalar("speed/model_flops_utilization", *record.model_flops_utilization);
+  }
+  if (record.padding_share) summaries.scalar("speed/padding_share", *record.padding_share);
   summaries.scalar("step_ms/whole", record.step_ms);
   summaries.scalar("step_ms/data_wait", record.data_wait_ms);
   summaries.scalar("step_ms/exposed_communication", record.exposed_comm_ms);
