@@ -87,8 +87,12 @@ TEST_F(TokensTest, StreamsContinueInTheSameRow) {
   for (const int ranks : {1, 2, 3}) {
     std::vector<std::vector<std::pair<int64_t, bool>>> rows(3);
     for (int rank = 0; rank < ranks; ++rank) {
-      LoaderOptions options{.global_batch = 3, .capacity = 3, .rank = rank, .ranks = ranks};
-      options.order = {.shuffle = false, .streams = 3};
+      LoaderOptions options;
+      options.order.shuffle = false;
+      options.order.streams = 3;
+      options.global_batch = options.capacity = 3;
+      options.rank = rank;
+      options.ranks = ranks;
       Loader loader(*dataset, *device, options);
       loader.start(0, 0);
       for (int i = 0; i < 4; ++i) {
