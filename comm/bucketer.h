@@ -53,8 +53,8 @@ struct WireFormat {
 // each receives the sums of its part, by reduce-scatter.
 struct Scatter {
   int64_t shared = 0;  // the first elements of the first bucket, whose sums all ranks receive
-  // If not empty, the memory of each bucket, which is not a range of an array. It may be reused once
-  // the gradients of the next bucket are final.
+  // If not empty, the memory of each bucket, which is not a range of an array. It may be reused
+  // once the gradients of the next bucket are final.
   std::vector<std::byte*> memory = {};
   // Queues work that copies the sums out of the memory of a bucket. Only with `memory`.
   std::function<void(size_t bucket, const std::byte* memory, Stream& stream)> deliver = {};
@@ -91,8 +91,8 @@ class Bucketer {
     DType dtype = DType::kF32;
   };
   // Queues the all-gather of every bucket, after the work queued on the compute stream so far. Each
-  // rank contributes its part of the bucket. Begins with the last bucket, which forward needs first.
-  // `arrays` has the array to gather for each bucket, which should come from
+  // rank contributes its part of the bucket. Begins with the last bucket, which forward needs
+  // first. `arrays` has the array to gather for each bucket, which should come from
   // communicator.allocate().
   void gather(std::span<const Array> arrays);
   // Makes the compute stream wait until all elements from `begin` on have been gathered.

@@ -67,8 +67,9 @@ class Communicator : public Collective {
   // Returns zero-initialized memory, aligned to at least 64 bytes, in which all_reduce_sum is
   // fastest, as are reduce_scatter_sum and all_gather in place. All ranks must call it together
   // with the same size, destroy the buffer together, and do so before the communicator is
-  // destroyed. Within such a buffer, all ranks must call these operations at the same offset. If the buffer is destroyed while an exception unwinds, its
-  // memory is not released until the process ends, since the other ranks may not take part.
+  // destroyed. Within such a buffer, all ranks must call these operations at the same offset. If
+  // the buffer is destroyed while an exception unwinds, its memory is not released until the
+  // process ends, since the other ranks may not take part.
   virtual Buffer allocate(size_t bytes) = 0;
 
   // Returns shared memory with `bytes` bytes for each rank of this host. The rules of allocate()

@@ -14,8 +14,8 @@ enum class Transport {
   kMpi,  // through host memory, with copies from and to the device
 };
 
-// Returns why NCCL cannot connect the devices of the ranks: "ranks 0 and 1 share GPU ..."; empty if it
-// can. Equal on all ranks, which must call it together.
+// Returns why NCCL cannot connect the devices of the ranks: "ranks 0 and 1 share GPU ..."; empty if
+// it can. Equal on all ranks, which must call it together.
 std::string why_not_nccl(Communicator& world, Device& device);
 
 // Returns a communicator for memory of `device`, which queues its operations on streams of that

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/alignment.h"
 #include "core/error.h"
 #include "core/interrupted.h"
 #include "data/cache.h"
@@ -39,8 +40,6 @@ static_assert(sizeof(CacheHeader) == 48);  // no padding
 
 constexpr size_t kPage = 4096;
 constexpr size_t kPixelAlignment = 64;
-
-size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
 // The layout of the file, in bytes.
 struct CachePlan {

@@ -74,8 +74,8 @@ class Dataset {
   // Returns the properties of the encoded image if the sample is stored as one, otherwise nullopt.
   // Throws as read() does.
   virtual std::optional<ImageInfo> stored_image(int64_t /*index*/) const { return {}; }
-  // Returns whether the text of the sample follows that of the sample id.index - 1, as the windows of
-  // a token file follow each other.
+  // Returns whether the text of the sample follows that of the sample id.index - 1, as the windows
+  // of a token file follow each other.
   virtual bool continues(SampleId /*id*/) const { return false; }
   // Returns true if read() only copies or computes, so that it neither blocks nor fails.
   virtual bool in_memory() const { return false; }

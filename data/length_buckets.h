@@ -18,15 +18,15 @@ constexpr int64_t stepped_length(int64_t tokens, int64_t longest) {
 }
 
 // Returns at most `count` ascending lengths such that little padding is needed if each text is
-// padded to the next one, and `longest` after them if it is not the last. `lengths` are those of the
-// texts, in [1, longest].
+// padded to the next one, and `longest` after them if it is not the last. `lengths` are those of
+// the texts, in [1, longest].
 std::vector<int64_t> choose_lengths(std::span<const int32_t> lengths, int64_t longest,
                                     int64_t count);
 
 // Orders samples such that the samples of a batch have similar lengths. A bucket holds the samples
-// that need batches of the same length. In an epoch, the samples of each bucket are shuffled and cut
-// into blocks of `block` samples, and the blocks of all buckets are shuffled. The samples that remain
-// follow at the end, the shortest first. Takes 8 bytes per sample.
+// that need batches of the same length. In an epoch, the samples of each bucket are shuffled and
+// cut into blocks of `block` samples, and the blocks of all buckets are shuffled. The samples that
+// remain follow at the end, the shortest first. Takes 8 bytes per sample.
 class LengthBuckets {
  public:
   // `ends` are the lengths of the batches, ascending; no sample has more tokens than the last.
@@ -68,8 +68,8 @@ class LengthBuckets {
   int64_t block_;
   double tokens_ = 0;
   std::vector<int64_t> samples_;  // by bucket
-  // The first of each bucket, and the end: in samples_, among all whole blocks, and among the samples
-  // that remain.
+  // The first of each bucket, and the end: in samples_, among all whole blocks, and among the
+  // samples that remain.
   std::vector<int64_t> begins_, first_blocks_, first_remaining_;
 };
 

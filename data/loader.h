@@ -45,8 +45,8 @@ struct Batch {
 struct LoaderOptions {
   uint64_t seed = 0;
   OrderOptions order;
-  // With OrderOptions::streams, their number. A row then always belongs to the same rank, even if the
-  // last batch of an epoch is short, and bad records cannot be skipped.
+  // With OrderOptions::streams, their number. A row then always belongs to the same rank, even if
+  // the last batch of an epoch is short, and bad records cannot be skipped.
   int64_t global_batch = 1;
   int64_t capacity = 1;  // rows allocated per Batch; at least this rank's largest share
   int rank = 0;

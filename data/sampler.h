@@ -54,8 +54,8 @@ struct OrderOptions {
 // Returns the order of the training samples that `config` describes. Throws ConfigError
 // ("data.sampling...", "data.shuffle_window...", "data.length_buckets...") if it is invalid.
 OrderOptions order_options(const DataConfig& config, const Dataset& training);
-// Returns the order of evaluation samples: that of their indices or, if those of the training are in
-// buckets, in buckets of the same lengths.
+// Returns the order of evaluation samples: that of their indices or, if those of the training are
+// in buckets, in buckets of the same lengths.
 OrderOptions evaluation_order(const OrderOptions& training, const Dataset& evaluation);
 
 // Maps each position of an epoch, in [0, size), to a sample in [0, size). Each sample occurs once
@@ -64,8 +64,8 @@ class Order {
  public:
   Order(const OrderOptions& options, uint64_t seed, int64_t epoch, int64_t size);
   int64_t operator()(int64_t position) const;
-  // Returns the length to which a batch of `rows` samples from a position on is cut, in tokens; 0 if
-  // samples are whole.
+  // Returns the length to which a batch of `rows` samples from a position on is cut, in tokens; 0
+  // if samples are whole.
   int64_t batch_length(int64_t position, int64_t rows) const;
   SampleId at(int64_t position) const {
     return {(*this)(position), static_cast<int64_t>(epoch_), options_.balanced ? position : -1};

@@ -6,6 +6,7 @@
 #include <span>
 #include <tuple>
 
+#include "core/alignment.h"
 #include "model/activations.h"
 #include "model/fuse_activations.h"
 #include "model/recompute.h"
@@ -60,7 +61,7 @@ std::unique_ptr<Emitter> emit_network(const Graph& graph, ops::Backend& backend,
 constexpr int64_t kElementAlignment = 16;
 
 int64_t aligned(int64_t elements, int64_t alignment = kElementAlignment) {
-  return (elements + alignment - 1) / alignment * alignment;
+  return round_up(elements, alignment);
 }
 
 // Places the running statistics that are (not) frozen after those placed before.

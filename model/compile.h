@@ -26,8 +26,8 @@ struct Operation {
   // The gradients of all elements below this index are final after the operation; -1 if it makes
   // none final.
   int64_t final_end;
-  // The lowest element of the trained parameters that the operation or one before it reads, if it is
-  // the first to read an element that low; otherwise -1.
+  // The lowest element of the trained parameters that the operation or one before it reads, if it
+  // is the first to read an element that low; otherwise -1.
   int64_t reads_from = -1;
 };
 

@@ -68,8 +68,8 @@ class Context {
     std::string what;  // "output of layer 'conv2' is not finite (nan)"
   };
   // Run a pass, check the inputs and outputs of each instruction on the host, and return the first
-  // NaN or infinity. A slow diagnostic. Run the remaining instructions even after one has been found,
-  // since other ranks may wait in the collectives of their layers.
+  // NaN or infinity. A slow diagnostic. Run the remaining instructions even after one has been
+  // found, since other ranks may wait in the collectives of their layers.
   std::optional<NotFinite> check_forward(Device& device, Stream& stream) const;
   std::optional<NotFinite> check_backward(Device& device, Stream& stream,
                                           const std::function<void(int64_t)>& final_end) const;

@@ -110,15 +110,15 @@ class Emitter {
   // Returns a new value for the layer's output. That of a sequence is row-major, see rows().
   ValueId new_output();
 
-  // Returns the positions at which the parts of the sequences start, i32 [batch], or kNoValue if the
-  // program reads whole sequences.
+  // Returns the positions at which the parts of the sequences start, i32 [batch], or kNoValue if
+  // the program reads whole sequences.
   ValueId starts() const { return starts_; }
   // Returns row-major memory that keeps its contents between the passes over the parts.
   ValueId new_cache(const Shape& shape) { return new_cache(parameters_.dtype, shape); }
   ValueId new_cache(DType dtype, const Shape& shape);
   // Returns the state that the layer carries between batches, before and after the pass: row-major
-  // values of gradient_dtype(), in which each sequence has a `row`. They are kNoValue if the program
-  // carries no states. `name` distinguishes the states of a layer.
+  // values of gradient_dtype(), in which each sequence has a `row`. They are kNoValue if the
+  // program carries no states. `name` distinguishes the states of a layer.
   struct State {
     ValueId before = kNoValue;
     ValueId after = kNoValue;

@@ -30,7 +30,8 @@ struct Signature {
     bool decays = true;           // whether weight decay applies
     bool full_precision = false;  // read in f32 even if the network computes in BF16 or FP16
     bool frozen = false;          // not trained, see ModelConfig::freeze
-    // Whether row t is for position t of a sample. Programs for shorter samples read the first rows.
+    // Whether row t is for position t of a sample. Programs for shorter samples read the first
+    // rows.
     bool by_position = false;
     // If set, the parameter is the weight of this embedding layer: they share values and gradient.
     std::string tied_to = {};
@@ -61,8 +62,8 @@ class Layer {
   // Returns whether row t of the output, [T, F], depends only on the rows up to t of the inputs.
   virtual bool is_causal() const { return false; }
 
-  // Returns whether the rows of a sample's tokens, or the vector computed from them, do not depend on
-  // the padding that follows these tokens.
+  // Returns whether the rows of a sample's tokens, or the vector computed from them, do not depend
+  // on the padding that follows these tokens.
   virtual bool skips_padding() const { return is_causal(); }
 
   // Returns whether the layer reads tokens, i32 [T], the input of networks for text.

@@ -23,8 +23,8 @@ enum class NameStyle {
 };
 
 // Returns the name that files of this style use for the tensor `name` of the network, or nullopt if
-// the style has no network with such a tensor. GPT-2 is not translated to kHuggingFace. What Trireme
-// stores as one tensor, such as "x.qkv.weight", has one name; see parts_of.
+// the style has no network with such a tensor. GPT-2 is not translated to kHuggingFace. What
+// Trireme stores as one tensor, such as "x.qkv.weight", has one name; see parts_of.
 std::optional<std::string> name_in(NameStyle style, std::string_view network,
                                    const std::string& name);
 // Returns the shape that files of this style use for the tensor `name`: that of Trireme, with
@@ -37,9 +37,9 @@ struct Part {
   int64_t rows = 0;
 };
 // Returns the parts of the tensor `file_name` of this shape, in order: query, key and value of
-// "x.qkv.weight" or "x.qkv_proj.weight" (of which the query has as many rows as columns, and key and
-// value equally many), gate and up of "x.gate_up_proj.weight". Empty for tensors that are stored
-// whole.
+// "x.qkv.weight" or "x.qkv_proj.weight" (of which the query has as many rows as columns, and key
+// and value equally many), gate and up of "x.gate_up_proj.weight". Empty for tensors that are
+// stored whole.
 std::vector<Part> parts_of(const std::string& file_name, const Shape& shape);
 // A tensor and the names of its parts, the first of which is `file_name`; nullopt if that is the
 // first part of none.

@@ -72,8 +72,8 @@ struct Parameters {
   // What other pipeline stages have of the network. It has layouts, but no place in the arrays.
   std::vector<Parameter> of_other_stages;
   int64_t trained_elements = 0;  // size of gradients and optimizer state, including metrics
-  // The ends of the gradient buckets. Each bucket is a range of the gradient array, and begins where
-  // the one before ends. The last end is trained_elements.
+  // The ends of the gradient buckets. Each bucket is a range of the gradient array, and begins
+  // where the one before ends. The last end is trained_elements.
   std::vector<int64_t> bucket_ends;
   int64_t elements = 0;  // size of the array of parameters, including frozen ones
   std::vector<RunningStatistic> running_stats;

@@ -77,8 +77,8 @@ class Program {
   ~Program();
 
   size_t activation_bytes() const;
-  // Returns the bytes of activations that the backward pass reads, which wait for it at the end of the
-  // forward pass. At other times activation_bytes() may be in use.
+  // Returns the bytes of activations that the backward pass reads, which wait for it at the end of
+  // the forward pass. At other times activation_bytes() may be in use.
   size_t saved_bytes() const;
   size_t cache_bytes() const;  // of Port::kCache
   // Returns the states of Port::kStatesBefore and kStatesAfter, in their order in memory.
@@ -93,8 +93,9 @@ class Program {
   // has, as indexes into Parameters::all, and the approximate size of their activations.
   std::vector<int> parameters_of(int begin, int end) const;
   size_t activation_bytes_of(int begin, int end, ops::Backend& backend) const;
-  // With CompileOptions::transient_gradients: the size of ModelArrays::buckets, and where each bucket
-  // is in it. The memory of a bucket is reused once all gradients of the next bucket are final.
+  // With CompileOptions::transient_gradients: the size of ModelArrays::buckets, and where each
+  // bucket is in it. The memory of a bucket is reused once all gradients of the next bucket are
+  // final.
   size_t bucket_bytes() const;
   const std::vector<size_t>& bucket_offsets() const;
   // Return the number of floating-point operations of convolutions and dense layers, for `batch`

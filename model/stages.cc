@@ -68,7 +68,8 @@ class TransferFinder {
 
   void send(int storage, int from, int to, size_t instruction) {
     const bool forward = instruction < network_.forward;
-    // What the forward pass has written may be sent forward although only the backward pass reads it.
+    // What the forward pass has written may be sent forward although only the backward pass reads
+    // it.
     const bool allowed = to > from ? forward || !written_backward(storage) : !forward;
     const Transfer transfer{storage, from, to};
     if (!allowed || std::ranges::find(transfers_, transfer) != transfers_.end()) {

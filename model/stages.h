@@ -29,8 +29,8 @@ int stage_of(int node, std::span<const int> begins);
 // Reduces the network to the stage, with only the values that it uses. What other stages compute is
 // read from Port::kStageInput and kStageOutputGradient; what they read is written to kStageOutput
 // and kStageInputGradient. A value that a stage only passes on is copied from port to port. Returns
-// the size of these ports, which is the same on both sides of a cut; 0 for other ports. Throws Error
-// if the network cannot be cut there.
+// the size of these ports, which is the same on both sides of a cut; 0 for other ports. Throws
+// Error if the network cannot be cut there.
 std::array<size_t, kPorts> keep_stage(InstructionList& network, const Stage& stage,
                                       ops::Backend& backend);
 

@@ -17,8 +17,8 @@ struct DenseForward {
   Activation activation = Activation::kNone;
 };
 
-// dx = (dy * weight) * f', the derivative of the activation that has computed x. kSaved [N, I], which
-// is present if there is an activation, is as in ActivationBackward.
+// dx = (dy * weight) * f', the derivative of the activation that has computed x. kSaved [N, I],
+// which is present if there is an activation, is as in ActivationBackward.
 struct DenseBackwardData {
   enum Arg { kDy, kWeight, kDx, kSaved, kArgs };
   static const OpInfo kInfo;

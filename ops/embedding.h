@@ -19,8 +19,9 @@ struct EmbeddingForward {
 };
 
 // dtable[v] = addend[v] + the sum of dy[r] over the rows r with token v, dpositions[t] = the sum of
-// dy[r] over the rows at position t (0 from L on), each in the order of the rows. kAddend is optional: another
-// gradient of a table that is also read elsewhere (tied weights). kDpositions is optional.
+// dy[r] over the rows at position t (0 from L on), each in the order of the rows. kAddend is
+// optional: another gradient of a table that is also read elsewhere (tied weights). kDpositions is
+// optional.
 struct EmbeddingBackward {
   enum Arg { kTokens, kDy, kAddend, kDtable, kDpositions, kArgs };
   static const OpInfo kInfo;

@@ -25,9 +25,9 @@ namespace trireme::ops {
 // For the accuracy metrics, the correct class is the most probable one or, among equally probable
 // classes, the one with the lowest index. Classes with equal logits are ranked by index, too.
 //
-// Any other label that is not a class index throws Error on the CPU. On a GPU, whose kernels cannot throw,
-// it makes the loss and the gradient of its row NaN. Probabilities are assumed, but not checked, to
-// sum to 1; a non-finite one makes the loss of its row and its own gradient non-finite.
+// Any other label that is not a class index throws Error on the CPU. On a GPU, whose kernels cannot
+// throw, it makes the loss and the gradient of its row NaN. Probabilities are assumed, but not
+// checked, to sum to 1; a non-finite one makes the loss of its row and its own gradient non-finite.
 struct SoftmaxCrossEntropy {
   enum Arg { kLogits, kLabels, kState, kDlogits, kMetrics, kArgs };
   static const OpInfo kInfo;

@@ -41,8 +41,8 @@ struct SumOfSquares {
 // kSums, f64 [ranges, 2], are the sums of squares of the parameters of each range and of their
 // directions (see update_rule.h) in the Update that follows, which must have the same layer-wise
 // rule, ranges and max_norm. The op reads the inputs of that Update and changes none of them. Sums
-// are 0 where a range has no trust ratio, and if the Update will be skipped. They are accumulated in
-// an order that depends only on the ranges.
+// are 0 where a range has no trust ratio, and if the Update will be skipped. They are accumulated
+// in an order that depends only on the ranges.
 struct TensorSquares {
   enum Arg { kParameters, kGradients, kSquares, kLossScale, kMetrics, kState, kSums, kSlots };
   static const OpInfo kInfo;
@@ -64,8 +64,8 @@ struct TrustRatios {
   std::vector<UpdateRange> ranges = {};
 };
 
-// Returns the factor that turns gradients of the sum of losses divided by state.labels into those of
-// the mean loss: 0 if no label counts.
+// Returns the factor that turns gradients of the sum of losses divided by state.labels into those
+// of the mean loss: 0 if no label counts.
 TRIREME_INLINE constexpr double label_correction(const StepState& state, double weight) {
   return weight > 0 ? static_cast<double>(state.labels) / weight : 0;
 }

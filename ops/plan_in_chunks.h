@@ -62,7 +62,8 @@ RowChunk make_chunk(const LinearCrossEntropy& op, Specs specs, int64_t first_row
   return chunk;
 }
 
-// Queues the work of a chunk. `args` are those of the op, with rows from the first one of the chunk.
+// Queues the work of a chunk. `args` are those of the op, with rows from the first one of the
+// chunk.
 inline void encode_chunk(const RowChunk& chunk, Stream& stream, Args args, void* logits,
                          void* scratch) {
   using O = LinearCrossEntropy;

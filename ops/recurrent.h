@@ -3,8 +3,8 @@
 // the product, as in PyTorch and cuDNN). Formulas and order of the gates are those of PyTorch.
 //
 // x [B, T, C] has B sequences, and so has y [B, T, H]. The weights weight_ih [G * H, C] and
-// weight_hh [G * H, H] and the biases [G * H] hold G gates, one after the other. For each gate, with
-// the state h before the step,
+// weight_hh [G * H, H] and the biases [G * H] hold G gates, one after the other. For each gate,
+// with the state h before the step,
 //   a = weight_ih x + bias_ih,  r = weight_hh h + bias_hh
 // LSTM, with the gates i, f, g, o and the cell c before the step:
 //   i = sigmoid(a_i + r_i),  f = sigmoid(a_f + r_f),  g = tanh(a_g + r_g),  o = sigmoid(a_o + r_o)

@@ -149,8 +149,8 @@ std::string HostSum::describe(int local_rank, size_t turn) const {
   return text + fmt::format(" at byte {} of buffer {}", intent.offset, intent.window);
 }
 
-// Sums in stripes, each of which gives every rank a slice. Starts at the end, which the backward pass
-// has written last, so that it is still in cache.
+// Sums in stripes, each of which gives every rank a slice. Starts at the end, which the backward
+// pass has written last, so that it is still in cache.
 void HostSum::sum_slices(const SharedWindow& window, size_t offset, size_t bytes, size_t outputs,
                          DType dtype) {
   const auto parts = window.parts();

@@ -1,5 +1,5 @@
-// Sums over the ranks of a communicator: through shared memory within a host, and by MPI between the
-// leaders of the hosts.
+// Sums over the ranks of a communicator: through shared memory within a host, and by MPI between
+// the leaders of the hosts.
 #pragma once
 
 #include <memory>

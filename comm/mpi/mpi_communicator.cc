@@ -288,8 +288,8 @@ class MpiCommunicator final : public Communicator {
         }));
   }
 
-  // Waits until a transfer is complete. Sleeps between checks: the peer may still compute for long, and
-  // MPI's own waiting takes a core.
+  // Waits until a transfer is complete. Sleeps between checks: the peer may still compute for long,
+  // and MPI's own waiting takes a core.
   MPI_Status complete(MPI_Request request, const Call& call) const {
     constexpr auto kMaxSleep = std::chrono::microseconds(200);
     auto sleep = std::chrono::microseconds(0);

@@ -28,8 +28,9 @@ struct MeshPeer {
   std::string failure = {};  // the reason
 };
 
-// Connects to all peers that have addresses, trying them in order and again, and accepts connections
-// from the other peers at the listeners. Returns when all are connected, or after `seconds`.
+// Connects to all peers that have addresses, trying them in order and again, and accepts
+// connections from the other peers at the listeners. Returns when all are connected, or after
+// `seconds`.
 void connect_all(int own_rank, const std::vector<Listener>& listeners, const Key& key,
                  double seconds, std::vector<MeshPeer>& peers);
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "core/alignment.h"
 #include "core/device.h"
 #include "core/parallel.h"
 #include "core/signal_stack.h"
@@ -196,7 +197,7 @@ class CpuDevice final : public Device {
     constexpr size_t kPage = 4096, kHugePage = 2 << 20;
     const bool huge = bytes >= 2 * kHugePage;
     const size_t alignment = huge ? kHugePage : kPage;
-    const size_t rounded = (std::max<size_t>(bytes, 1) + alignment - 1) / alignment * alignment;
+    const size_t rounded = round_up(std::max<size_t>(bytes, 1), alignment);
     void* data = std::aligned_alloc(alignment, rounded);
     if (!data) {
       throw DeviceError("memory allocation", fmt::format("no memory for {} bytes", bytes));

@@ -35,9 +35,9 @@ constexpr size_t kHeadBytes = 64;
 using SizeFromHead = std::function<uint64_t(std::span<const uint8_t> head)>;
 
 // Reads a file, and decompresses it if it begins with the magic number of gzip. Throws DataError if
-// the file cannot be read. Decompression ends one byte after the size from `size_of`, which must not
-// exceed the host's memory; without `size_of`, a file of more than a quarter of that is refused: a
-// small file of zeros can become 1000 times larger.
+// the file cannot be read. Decompression ends one byte after the size from `size_of`, which must
+// not exceed the host's memory; without `size_of`, a file of more than a quarter of that is
+// refused: a small file of zeros can become 1000 times larger.
 File read_file(const std::string& path, OnDamage on_damage = OnDamage::kThrow,
                const SizeFromHead& size_of = {});
 // Returns the lines of a text file, which end with "\n" or "\r\n". Throws as read_file() does.

@@ -53,8 +53,8 @@ std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part, uint64_t
 // Encodes all texts into memory. `part` is the part to open, and `files` selects the files.
 std::unique_ptr<Dataset> open_labeled_text(const DataConfig& config, Part part, Part files,
                                            uint64_t seed);
-// Opens texts for inference, see read_labeled_records; labels are ignored, and are 0. `spec` is that
-// of the training samples.
+// Opens texts for inference, see read_labeled_records; labels are ignored, and are 0. `spec` is
+// that of the training samples.
 std::unique_ptr<Dataset> open_unlabeled_texts(std::span<const std::string> paths,
                                               const DataConfig& config, const SampleSpec& spec);
 // The tokens of `tokens`, without data.holdout, and of `text`, with it.

@@ -20,8 +20,8 @@ class Synonyms {
   // and line, if a file is.
   Synonyms(const SynonymsConfig& config, const std::string& root);
 
-  // Replaces words of UTF-8 text, which is a pure function of the arguments. `key` identifies the text
-  // among those with the same random numbers. Returns whether anything has been replaced.
+  // Replaces words of UTF-8 text, which is a pure function of the arguments. `key` identifies the
+  // text among those with the same random numbers. Returns whether anything has been replaced.
   bool replace(std::string& text, const Random& random, uint64_t key) const;
 
   // Returns the number of words that have synonyms, and the probability that one is replaced.

@@ -80,8 +80,8 @@ void install(jpeg_source_mgr& source) {
   source.term_source = [](j_decompress_ptr) {};
 }
 
-// Limits for progressive JPEG. A small malicious file can have very many scans, and each one processes
-// all coefficients.
+// Limits for progressive JPEG. A small malicious file can have very many scans, and each one
+// processes all coefficients.
 constexpr int kMaxScans = 500;
 constexpr int64_t kMaxScannedPixels = int64_t{2} << 30;
 

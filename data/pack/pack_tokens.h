@@ -11,11 +11,10 @@ namespace trireme::data {
 std::unique_ptr<TokenStream> open_pack_tokens(const DataConfig& config, Part part);
 
 // Writes NAME-000000.bin and so on, in the format of llm.c with uint16 or, if the vocabulary is
-// larger, uint32, NAME.pack.json (the state) and, if tokens have names, vocab.txt or, if they have a
-// tokenizer, its files. Uses the folder,
-// name, size of shards, `progress` and `stop` of the options; the numbers in the state and of
-// `progress` are tokens. Otherwise like pack(). Also throws ConfigError if the folder has a
-// different vocab.txt or tokenizer.
+// larger, uint32, NAME.pack.json (the state) and, if tokens have names, vocab.txt or, if they have
+// a tokenizer, its files. Uses the folder, name, size of shards, `progress` and `stop` of the
+// options; the numbers in the state and of `progress` are tokens. Otherwise like pack(). Also
+// throws ConfigError if the folder has a different vocab.txt or tokenizer.
 PackState pack_tokens(const TokenStream& source, const PackOptions& options);
 
 }  // namespace trireme::data

@@ -99,8 +99,8 @@ struct FamilyOption {
   const char* families;
 };
 
-// Throws ConfigError if an option is set that the network does not have, or to a value that it would
-// ignore.
+// Throws ConfigError if an option is set that the network does not have, or to a value that it
+// would ignore.
 void check_options(const ZooConfig& options) {
   static const std::vector<std::string> transformers{"gpt", "llama", "bert", "vit"};
   static const std::vector<std::string> all{"gpt", "llama", "bert", "vit", "lstm"};

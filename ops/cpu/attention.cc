@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/alignment.h"
 #include "ops/choose_layouts.h"
 #include "ops/cpu/attention_rows.h"
 #include "ops/cpu/dnnl.h"
@@ -58,10 +59,7 @@ struct Geometry {
         row(qkv[2]),
         y_row(attention.heads * dim) {}
 
-  int64_t key_step() const {
-    const int64_t step = (length + kKeySteps - 1) / kKeySteps;
-    return (step + kQueryBlock - 1) / kQueryBlock * kQueryBlock;
-  }
+  int64_t key_step() const { return round_up((length + kKeySteps - 1) / kKeySteps, kQueryBlock); }
   Mask mask(Args args, int lengths, int first_keys, int64_t sample) const {
     const auto* of_samples = pointer<const int32_t>(args, lengths);
     const auto* of_queries = pointer<const int32_t>(args, first_keys);

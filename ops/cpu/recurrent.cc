@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/alignment.h"
 #include "ops/choose_layouts.h"
 #include "ops/cpu/attention_rows.h"
 #include "ops/cpu/dnnl.h"
@@ -242,9 +243,7 @@ class StepProduct {
   static int64_t rows_of_block(int64_t samples) {
     constexpr int64_t kMultiple = 4, kMax = 64;
     const int64_t threads = omp_get_max_threads();
-    const int64_t rows =
-        ((samples + threads - 1) / threads + kMultiple - 1) / kMultiple * kMultiple;
-    return std::min(rows, kMax);
+    return std::min(round_up((samples + threads - 1) / threads, kMultiple), kMax);
   }
 
   int64_t samples_, block_;

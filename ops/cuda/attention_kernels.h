@@ -12,8 +12,8 @@ namespace trireme::ops::cuda {
 Plan plan_attention_kernels(const AttentionForward& op, Specs given);
 Plan plan_attention_kernels(const AttentionBackward& op, Specs given);
 
-// Writes the lengths of the samples to `valid`, and `length` for empty ones: libraries are not relied
-// on to accept those, and what they compute for padding is undefined anyway.
+// Writes the lengths of the samples to `valid`, and `length` for empty ones: libraries are not
+// relied on to accept those, and what they compute for padding is undefined anyway.
 void encode_valid_lengths(Stream& stream, const int32_t* lengths, int64_t samples, int64_t length,
                           int32_t* valid);
 

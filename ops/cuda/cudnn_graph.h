@@ -1,5 +1,5 @@
-// What descriptions of operations to cuDNN have in common. Only for the files that call cuDNN, since
-// cudnn-frontend is large.
+// What descriptions of operations to cuDNN have in common. Only for the files that call cuDNN,
+// since cudnn-frontend is large.
 #pragma once
 
 // We load the library ourselves, and plans outlive the recordings of their work.
@@ -45,9 +45,9 @@ class CudnnEngine {
   size_t workspace_bytes_;
 };
 
-// Returns the engines of a described graph, best first according to cuDNN's heuristic, as candidates
-// that create(engine) builds. Engines with one of the notes are left out. Throws Unsupported if
-// cuDNN does not support the graph.
+// Returns the engines of a described graph, best first according to cuDNN's heuristic, as
+// candidates that create(engine) builds. Engines with one of the notes are left out. Throws
+// Unsupported if cuDNN does not support the graph.
 std::vector<Candidate> list_engines(const std::shared_ptr<Cudnn>& cudnn, const CudnnGraph& graph,
                                     const std::vector<fe::NumericalNote_t>& forbidden,
                                     const std::function<AlgorithmPtr(CudnnEngine)>& create);

@@ -83,9 +83,9 @@ void forward_step(Stream& stream, const StepSizes& n, int64_t step, const Forwar
                   const CachedStates& cached, const StepStates& states);
 
 // Writes da, dr and h before the step to the rows of RecurrentGradients::Steps. `next` [B, G * H]
-// is dr again, for the product that gives dh before the step. dh and dcell [B, H] come from the step
-// after; they are not read in the last step of a document. For GRU, dh becomes what does not flow through the
-// product.
+// is dr again, for the product that gives dh before the step. dh and dcell [B, H] come from the
+// step after; they are not read in the last step of a document. For GRU, dh becomes what does not
+// flow through the product.
 struct BackwardStep {
   DocumentEnds ends;
   const float* initial;

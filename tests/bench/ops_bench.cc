@@ -1,7 +1,8 @@
 // Measures the operations of lenet, lstm, mlp and resnet18-cifar with their default batch on one
 // rank and one thread. Convolutions, dense and recurrent layers report FLOP/s, the others bytes/s
-// (tensors that are read and written count twice). Each update (mlp/update) comes with the cost of its memory traffic
-// (mlp/stream): a pass that reads and writes the same number of arrays. To run both interleaved:
+// (tensors that are read and written count twice). Each update (mlp/update) comes with the cost of
+// its memory traffic (mlp/stream): a pass that reads and writes the same number of arrays. To run
+// both interleaved:
 //   ops_bench --benchmark_filter='mlp/(update|stream)' --benchmark_repetitions=21
 //             --benchmark_enable_random_interleaving=true --benchmark_report_aggregates_only=true
 #include <benchmark/benchmark.h>

@@ -78,7 +78,8 @@ TEST_F(TokensTest, SamplesDoNotSpanFiles) {
   EXPECT_SAYS(dataset->description(), ", 4 tokens at the ends of files unused");
 }
 
-// Rows keep their rank in the short last batch, too; a sample does not continue that of another file.
+// Rows keep their rank in the short last batch, too; a sample does not continue that of another
+// file.
 TEST_F(TokensTest, StreamsContinueInTheSameRow) {
   folder.write("a.bin", numbers<uint16_t>(6 * 4 + 1));
   folder.write("b.bin", numbers<uint16_t>(5 * 4 + 1, 50));

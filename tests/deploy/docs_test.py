@@ -152,6 +152,11 @@ class Layout(unittest.TestCase):
             for line in without_code(file).splitlines():
                 if not line.startswith(("|", "    ")) and "://" not in line:
                     self.assertLessEqual(len(line), 100, f"{file}: {line}")
+        for pattern in ("*.h", "*.cc", "*.cu", "*.proto"):
+            for file in (file for folder in (*FOLDERS, "tests") for file in (ROOT / folder).rglob(pattern)):
+                for line in file.read_text().splitlines():
+                    if line.lstrip().startswith("//") and "://" not in line:
+                        self.assertLessEqual(len(line), 100, f"{file}: {line}")
 
     def test_readmes_fit_one_screen(self):
         for file in READMES:

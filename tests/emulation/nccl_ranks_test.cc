@@ -97,8 +97,8 @@ TEST_F(NcclRanksTest, FirstTransferBlocksTheHostUntilThePeerTakesPart) {
   one.stream->synchronize();
 }
 
-// Rank 0 sends over the first link and receives over the second, rank 1 the reverse. Both begin with
-// the same one of the two.
+// Rank 0 sends over the first link and receives over the second, rank 1 the reverse. Both begin
+// with the same one of the two.
 TEST_F(NcclRanksTest, OppositeOrdersDeadlock) {
   for (const bool sends_first : {true, false}) {
     Link one = link(), two = link();

@@ -27,8 +27,8 @@ watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
 // Returns the processes, except zombies, whose command line contains this folder.
 std::vector<pid_t> processes_of(const std::filesystem::path& run_dir);
 
-// Runs of kEndlessRun. The environment variable TRIREME_FAULTS_CONFIG can add fields to it, to break
-// other ways to train.
+// Runs of kEndlessRun. The environment variable TRIREME_FAULTS_CONFIG can add fields to it, to
+// break other ways to train.
 class FaultTest : public ::testing::Test {
  protected:
   void SetUp() override { config_ = write_config(kEndlessRun); }

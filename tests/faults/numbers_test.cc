@@ -64,8 +64,8 @@ class Numbers : public FaultTest {
                    "checks.parameter_checksum_every_steps=" + std::to_string(check_every)});
   }
 
-  // If the run is sharded, expects that the ranks have the same parameters again after step 17, since
-  // the owner of a parameter replaces the copies of the other ranks.
+  // If the run is sharded, expects that the ranks have the same parameters again after step 17,
+  // since the owner of a parameter replaces the copies of the other ranks.
   void expect_flip_found(const Outcome& outcome, const std::string& fragment) {
     if (!is_sharded()) return expect_end(outcome, fragment, "20");
     EXPECT_EQ(outcome.code, 0) << outcome.out << outcome.error;

@@ -83,8 +83,8 @@ TEST_P(PartsTest, EqualWholeSequences) {
   }
 }
 
-// Two windows of sequences, of which the second begins with the states after the first, are the whole
-// sequences. Half of the rows are computed at a time.
+// Two windows of sequences, of which the second begins with the states after the first, are the
+// whole sequences. Half of the rows are computed at a time.
 TEST_P(PartsTest, CarriedStatesContinueSequences) {
   constexpr int64_t kSequences = 4, kWindow = 5, kMicro = 2;
   const ModelConfig config = network(

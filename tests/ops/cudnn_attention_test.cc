@@ -1,5 +1,5 @@
-// cuDNN accepts all attention of the zoo, for devices that are only described to it. Its engines are
-// compiled at run time and loaded by the driver, so they can be chosen here, but not built: the
+// cuDNN accepts all attention of the zoo, for devices that are only described to it. Its engines
+// are compiled at run time and loaded by the driver, so they can be chosen here, but not built: the
 // stub of the driver in the CUDA toolkit loads nothing. Convolutions are in
 // cudnn_deviceless_test.cc, where a stub would add engines that fail.
 #include <dlfcn.h>

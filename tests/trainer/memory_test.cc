@@ -141,8 +141,8 @@ TEST_P(CountedMemoryTest, AllocatesWhatIsPlanned) {
   }
 }
 
-// Rank 0 gathers the state of other ranks in the memory of the activations or, if a tensor is larger,
-// with memory for this tensor.
+// Rank 0 gathers the state of other ranks in the memory of the activations or, if a tensor is
+// larger, with memory for this tensor.
 TEST_P(CountedMemoryTest, GathersStateInTheMemoryOfActivations) {
   for (const int64_t batch : {int64_t{512}, int64_t{world_->size()}}) {
     CountedStep counted(

@@ -98,7 +98,8 @@ int64_t simulate(int stages, int64_t micro) {
 constexpr int64_t kGradientBuffers = 2;  // as in StageExchange
 
 // One step of all stages in which a stage queues its transfers and passes in order, passes and
-// transfers run concurrently, and transfers run one after the other, each when both stages reach it.
+// transfers run concurrently, and transfers run one after the other, each when both stages reach
+// it.
 class SerialTransfers {
  public:
   using Order = std::vector<StageTransfer>;

@@ -154,8 +154,8 @@ TEST_P(SequenceTest, CarriedStatesResumeOnOtherNumbersOfRanks) {
       ExitCode::kBadConfig, "batch.global: 10 -> 12 cannot change within an epoch");
 }
 
-// States are carried in f32 or rounded like activations, and belong to the rows of a rank, not to the
-// parameters that ZeRO divides.
+// States are carried in f32 or rounded like activations, and belong to the rows of a rank, not to
+// the parameters that ZeRO divides.
 TEST_P(SequenceTest, CarriedStatesTrainInEveryPrecisionAndWithShards) {
   std::vector<std::string> precisions{"FP32"};
   if (GetParam() == "cuda" || ops::cpu_computes_in(DType::kBF16)) precisions.emplace_back("BF16");

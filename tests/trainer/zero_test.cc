@@ -73,16 +73,16 @@ TEST_P(ZeroTest, WorksWithEveryWayToTrain) {
   expect_similar_training("clipped", {"train.clip_norm=0.1"});
 }
 
-// ZeRO-2 sums each micro-batch over ranks before it adds them up. Adam would amplify the rounding of
-// small gradients.
+// ZeRO-2 sums each micro-batch over ranks before it adds them up. Adam would amplify the rounding
+// of small gradients.
 TEST_P(ZeroTest, AccumulatesMicroBatches) {
   run_all("accumulated", {"batch.micro=5", "optimizer={sgd {momentum: 0.9}}"});
   expect_same("accumulated-plain", "accumulated-zero1");
   expect_same_losses("accumulated-plain", "accumulated-zero2", 20, 1e-6);
 }
 
-// The kinds of networks that are trained: residual blocks, and attention over embeddings whose weights
-// are tied to the last layer.
+// The kinds of networks that are trained: residual blocks, and attention over embeddings whose
+// weights are tied to the last layer.
 TEST_P(ZeroTest, TrainsEveryKindOfNetwork) {
   const auto zoo = [](const std::string& model, const std::string& data) {
     return "model { zoo { " + model + " } } data { " + data +

@@ -30,8 +30,8 @@ std::string_view non_finite_name(double number);
 std::string json_text(nlohmann::json value, int indent = -1);
 std::string json_text(nlohmann::ordered_json value, int indent = -1);
 
-// Parses JSON from outside. Removes what is nested too deeply, since copying and printing a value is
-// recursive. Throws nlohmann::json::parse_error or, without `throws`, returns a discarded value.
+// Parses JSON from outside. Removes what is nested too deeply, since copying and printing a value
+// is recursive. Throws nlohmann::json::parse_error or, without `throws`, returns a discarded value.
 nlohmann::json parse_json(std::string_view text, bool throws = true);
 
 // Returns the number, which may be given as one of the names above, or nullopt for any other value.

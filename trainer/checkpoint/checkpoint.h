@@ -113,8 +113,8 @@ model::Weights read_model(const FoundCheckpoint& checkpoint, const model::Graph&
 void use_averages(const FoundCheckpoint& checkpoint, model::Weights& weights);
 // Loads the optimizer's state and the averages of the parameters. Arrays that the checkpoint does
 // not have are not changed: the velocity if SGD had no momentum, and the averages if optimizer.ema
-// was not set. Distributed tensors are only checked. Throws ConfigError if the checkpoint belongs to
-// a different network or optimizer.
+// was not set. Distributed tensors are only checked. Throws ConfigError if the checkpoint belongs
+// to a different network or optimizer.
 void load_optimizer(const FoundCheckpoint& checkpoint, const StateArrays& state);
 // Returns the names of the distributed tensors for which the checkpoint has values, and a function
 // that reads one. For StateArrays::put_parts().

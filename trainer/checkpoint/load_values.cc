@@ -50,8 +50,8 @@ bool has_prefix(const std::string& name, const char* prefix) {
 bool is_average(const std::string& name) { return has_prefix(name, kAveragePrefix); }
 
 // Returns whether the array is to be loaded from the checkpoint: averages and carried states if the
-// file has them, other arrays if the file has any other state. Carried states are needed only within
-// an epoch.
+// file has them, other arrays if the file has any other state. Carried states are needed only
+// within an epoch.
 bool is_loaded(const FoundCheckpoint& checkpoint, const SafetensorsReader& reader,
                const StateArrays::Array& array) {
   if (array.tensors.empty()) return false;

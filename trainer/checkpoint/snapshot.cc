@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/alignment.h"
 #include "core/file.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -46,7 +47,7 @@ Snapshot::Snapshot(StateArrays arrays) : arrays_(std::move(arrays)) {
   model_header_ = safetensors_header(model);
   optimizer_header_ = safetensors_header(optimizer);
   model_bytes_ = model_header_.size() + value_bytes(model);
-  optimizer_begin_ = (model_bytes_ + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
+  optimizer_begin_ = round_up(model_bytes_, kDirectAlignment);
   memory_ = arrays_.backend().device().allocate_host(optimizer_begin_ + optimizer_header_.size() +
                                                      value_bytes(optimizer));
 }

@@ -17,8 +17,8 @@ struct FieldPlace {
   const google::protobuf::Descriptor* message = nullptr;
 };
 
-// Returns the location of every field of the text, in order, up to a line and column, both from 1, if
-// `last_line` is positive. The text may be invalid.
+// Returns the location of every field of the text, in order, up to a line and column, both from 1,
+// if `last_line` is positive. The text may be invalid.
 std::vector<FieldPlace> field_places(const std::string& text,
                                      const google::protobuf::Descriptor* root, int last_line = 0,
                                      int last_column = 0);

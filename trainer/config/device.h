@@ -15,8 +15,8 @@ namespace trireme::train {
 constexpr int kMaxThreads = 4096;  // of a rank's computation
 
 // Returns OMP_NUM_THREADS if set, otherwise this rank's share of the cores in its affinity mask: a
-// core is divided equally among the ranks of the host that may run on it. All ranks must call it. Throws
-// ConfigError if OMP_NUM_THREADS is greater than kMaxThreads.
+// core is divided equally among the ranks of the host that may run on it. All ranks must call it.
+// Throws ConfigError if OMP_NUM_THREADS is greater than kMaxThreads.
 int default_threads(comm::Communicator& communicator);
 
 // Returns the number of cores that this rank's computation leaves to other threads, from 1 to 64. A

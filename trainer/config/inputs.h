@@ -24,9 +24,9 @@ model::ModelInput model_input(const data::SampleSpec& spec);
 // the configuration file.
 model::Graph build_network(const Config& config, const data::SampleSpec& spec);
 
-// Returns the same network for each length of batches that is less than that of the training samples,
-// in ascending order; none unless `order` has buckets. Throws ConfigError ("data.length_buckets") if
-// what the network computes would depend on the amount of padding.
+// Returns the same network for each length of batches that is less than that of the training
+// samples, in ascending order; none unless `order` has buckets. Throws ConfigError
+// ("data.length_buckets") if what the network computes would depend on the amount of padding.
 std::vector<model::Graph> build_shorter_networks(const Config& config, const model::Graph& whole,
                                                  const data::OrderOptions& order,
                                                  const data::Dataset& training);

@@ -72,8 +72,8 @@ bool have_same_settings(const ops::UpdateRange& a, const ops::UpdateRange& b) {
          a.slot_shift == b.slot_shift;
 }
 
-// Reduces each range, which is a tensor and so within one bucket, to what a shard has of it. `parts`
-// are those of the shard, and ranges ascend.
+// Reduces each range, which is a tensor and so within one bucket, to what a shard has of it.
+// `parts` are those of the shard, and ranges ascend.
 void restrict_to(const std::vector<ArrayPart>& parts, const model::Parameters& parameters,
                  std::vector<ops::UpdateRange>& ranges) {
   size_t bucket = 0;
@@ -87,8 +87,8 @@ void restrict_to(const std::vector<ArrayPart>& parts, const model::Parameters& p
   }
 }
 
-// Returns the parameters without those that an earlier pipeline stage has, too: each is counted once
-// in sums over stages.
+// Returns the parameters without those that an earlier pipeline stage has, too: each is counted
+// once in sums over stages.
 model::Parameters own_parameters(model::Parameters parameters, int stage) {
   std::erase_if(parameters.all, [&](const model::Parameter& parameter) {
     return !parameter.stages.empty() && parameter.stages.front() != stage;

@@ -40,8 +40,8 @@ std::vector<ArrayPart> parts_of(const model::Parameters& parameters, Shard shard
 // Returns the number of elements of each optimizer state array.
 int64_t slot_elements(const model::Parameters& parameters, Shard shard);
 
-// Returns the number of elements of the gradient array, including the metrics in front. If gradients
-// are sharded, those of the parts begin at kShardAlignment.
+// Returns the number of elements of the gradient array, including the metrics in front. If
+// gradients are sharded, those of the parts begin at kShardAlignment.
 int64_t gradient_elements(const model::Parameters& parameters, Shard shard);
 
 }  // namespace trireme::train

@@ -36,12 +36,12 @@ class StateArrays {
     std::string name;      // as in checkpoints: "fc.weight", "velocity.fc.weight"
     TensorSpec spec;       // in device memory: f32, in the layout that the network uses
     void* data = nullptr;  // device memory of what this rank has; null if it has nothing
-    // What each rank has; empty if every rank has all of the tensor. Several ranks may have the same
-    // elements.
+    // What each rank has; empty if every rank has all of the tensor. Several ranks may have the
+    // same elements.
     std::vector<Part> parts = {};
   };
-  // A flat f32 array in the device memory of this rank, with padding between tensors, and all tensors
-  // of the network in the order of checkpoints.
+  // A flat f32 array in the device memory of this rank, with padding between tensors, and all
+  // tensors of the network in the order of checkpoints.
   struct Array {
     void* data = nullptr;
     int64_t elements = 0;
@@ -67,8 +67,8 @@ class StateArrays {
   // Exchanges which rank has what, if ranks have different shards or pipeline stages (then
   // `has_stages` is true on all of them, also on one that has all parameters). `world`
   // connects all ranks over host memory, `communicator` over device memory. `work` is device memory
-  // that get() and put() may overwrite. It, `communicator` and `stream` must outlive this object and
-  // its copies. Call it after all arrays have been added. All ranks must call it together.
+  // that get() and put() may overwrite. It, `communicator` and `stream` must outlive this object
+  // and its copies. Call it after all arrays have been added. All ranks must call it together.
   void distribute(const model::Parameters& parameters, comm::Communicator& world,
                   comm::Communicator& communicator, bool has_stages, Stream& stream,
                   std::span<std::byte> work);

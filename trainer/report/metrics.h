@@ -51,8 +51,8 @@ struct StepRecord {
   double learning_rate = 0;
   double samples_per_second = 0;
   std::optional<double> tokens_per_second;  // set if samples consist of tokens
-  // The time that the floating-point operations would take at the peak rate of all ranks, divided by
-  // the time of the steps. Set if the peak is known.
+  // The time that the floating-point operations would take at the peak rate of all ranks, divided
+  // by the time of the steps. Set if the peak is known.
   std::optional<double> model_flops_utilization;
   // The share of padding in the tokens of the batches. Set if samples are texts of any length.
   std::optional<double> padding_share;

@@ -29,8 +29,9 @@ void write_sample_info(const std::filesystem::path& run_folder, const SampleInfo
 // names the file, if it is damaged, or if RUN/tokenizer is not the tokenizer of the run.
 SampleInfo read_sample_info(const std::filesystem::path& run_folder, const Config& config);
 
-// Sets the tokenizer of `config`, the data of other samples than the run's, to that in RUN/tokenizer,
-// if the run has one. Also sets the root, to which the other paths must then not be relative.
+// Sets the tokenizer of `config`, the data of other samples than the run's, to that in
+// RUN/tokenizer, if the run has one. Also sets the root, to which the other paths must then not be
+// relative.
 void use_run_tokenizer(const std::filesystem::path& run_folder, const SampleInfo& info,
                        DataConfig& config);
 

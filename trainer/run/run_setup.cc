@@ -142,7 +142,8 @@ std::string RunSetup::choose_folder() {
   return folder.path.string();
 }
 
-// Returns 0 without metrics.utilization. That a GPU has too little free memory does not end the run.
+// Returns 0 without metrics.utilization. That a GPU has too little free memory does not end the
+// run.
 double RunSetup::measured_peak() {
   if (!config_.run.metrics().utilization() || !options_.measure_peak_flops) return 0;
   try {

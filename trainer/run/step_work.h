@@ -22,7 +22,8 @@ class StepWork {
     double tokens = 0;         // of the batches; 0 if padding is not counted
     double padding = 0;        // out of `tokens`
 
-    // Returns the model FLOPs utilization of steps that took this time; nullopt if no peak is known.
+    // Returns the model FLOPs utilization of steps that took this time; nullopt if no peak is
+    // known.
     std::optional<double> utilization(double seconds) const;
     // Returns the share of padding; nullopt if it is not counted.
     std::optional<double> padding_share() const;
@@ -30,8 +31,8 @@ class StepWork {
     Amount operator-(const Amount& other) const;
   };
 
-  // `peak_flops` are the operations per second that this rank can do at most, 0 if unknown; then the
-  // utilization of all ranks is. The step must outlive this object. Collective.
+  // `peak_flops` are the operations per second that this rank can do at most, 0 if unknown; then
+  // the utilization of all ranks is. The step must outlive this object. Collective.
   StepWork(const Step& step, comm::Communicator& communicator, double peak_flops);
 
   // Counts padding from now on if the samples are texts with padding behind them. Random changes of

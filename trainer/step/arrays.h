@@ -16,9 +16,9 @@ class StepArrays {
  public:
   // Allocates the arrays, including averages of the parameters if `averages` (optimizer.ema).
   // Values are undefined until initialize() or a checkpoint sets them. All references must outlive
-  // this object. With `communicator`, arrays that the optimizer updates are allocated there, so that
-  // ranks can exchange their parts of them; all ranks must then call it together, and destroy it
-  // together.
+  // this object. With `communicator`, arrays that the optimizer updates are allocated there, so
+  // that ranks can exchange their parts of them; all ranks must then call it together, and destroy
+  // it together.
   StepArrays(const model::Parameters& parameters, ops::Backend& backend, size_t activation_bytes,
              bool averages, comm::Communicator* communicator = nullptr);
 

@@ -11,8 +11,8 @@
 namespace trireme::train {
 namespace {
 
-// The default with a pipeline: with 4 or more, stages are idle for at most a fifth of the time (Huang
-// et al., GPipe, arXiv:1811.06965, section 3).
+// The default with a pipeline: with 4 or more, stages are idle for at most a fifth of the time
+// (Huang et al., GPipe, arXiv:1811.06965, section 3).
 constexpr int64_t kMicroBatchesPerStage = 4;
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }

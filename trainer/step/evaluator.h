@@ -42,10 +42,10 @@ class Evaluator {
   // and stateful layers carry their states from batch to batch. `arrays` holds the parameters and
   // running statistics. `activations` is used as workspace if it is large enough; otherwise the
   // evaluator allocates its own. Sets the batch size in `loading` itself; its order must have every
-  // sample once. `shorter` are the same network for samples of fewer tokens, see data::Batch::length.
-  // With `stage`, each rank computes its pipeline stage, the program of which must have been compiled
-  // with `parameters`; all ranks must then use the evaluator together. All arguments passed by
-  // reference must outlive the evaluator.
+  // sample once. `shorter` are the same network for samples of fewer tokens, see
+  // data::Batch::length. With `stage`, each rank computes its pipeline stage, the program of which
+  // must have been compiled with `parameters`; all ranks must then use the evaluator together. All
+  // arguments passed by reference must outlive the evaluator.
   Evaluator(const model::Graph& graph, ops::Backend& backend, comm::Communicator& communicator,
             const data::Dataset& dataset, model::Parameters parameters,
             const model::ModelArrays& arrays, std::span<std::byte> activations,

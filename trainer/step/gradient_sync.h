@@ -1,5 +1,6 @@
-// The gradients of a step and their sums over ranks: bucket by bucket, concurrently with the backward
-// pass. With ZeRO also the exchange of updated parameters, concurrently with the forward pass.
+// The gradients of a step and their sums over ranks: bucket by bucket, concurrently with the
+// backward pass. With ZeRO also the exchange of updated parameters, concurrently with the forward
+// pass.
 #pragma once
 
 #include <array>
@@ -26,8 +27,8 @@ namespace trireme::train {
 class GradientSync {
  public:
   // `communicator` sums the device's memory, and is used for nothing else during a step, since
-  // buckets are summed concurrently with the layers' own collectives. `compute` is the stream of the
-  // backward pass. `slots` is the number of steps whose times are stored separately. If the
+  // buckets are summed concurrently with the layers' own collectives. `compute` is the stream of
+  // the backward pass. `slots` is the number of steps whose times are stored separately. If the
   // shard is not whole, each rank receives the sums of its shard and of the metrics. If it has the
   // gradients, those of a bucket are transient (see CompileOptions), and the sums of each pass are
   // added to the gradients. All arguments must outlive this object, which all ranks must construct
@@ -42,15 +43,15 @@ class GradientSync {
   std::byte* bucket_memory() const { return bucket_memory_.data(); }
   std::span<const comm::Bucket> buckets() const { return bucketer_->buckets(); }
 
-  // Queue the sums of a step. Call begin() first and begin_pass() before each backward pass, which then
-  // calls advance(), unless it is empty, with the number of final elements; then call finish(), which
-  // makes the compute stream wait for the sums.
+  // Queue the sums of a step. Call begin() first and begin_pass() before each backward pass, which
+  // then calls advance(), unless it is empty, with the number of final elements; then call
+  // finish(), which makes the compute stream wait for the sums.
   void begin(int slot);
   void begin_pass(int64_t pass, int64_t passes);
   const std::function<void(int64_t)>& advance() const { return sums_pass_ ? advance_ : none_; }
   void finish() { bucketer_->finish(); }
-  // Queues the exchange of arrays, one for each bucket, which are laid out like the parameters. Only
-  // with `scatter`: each rank contributes its shard.
+  // Queues the exchange of arrays, one for each bucket, which are laid out like the parameters.
+  // Only with `scatter`: each rank contributes its shard.
   void gather(std::span<const comm::Bucketer::Array> arrays) { bucketer_->gather(arrays); }
   // Makes the compute stream wait until all elements from `begin` on have been gathered.
   void wait_for_gathered(int64_t begin) { bucketer_->wait_for_gathered(begin); }

@@ -1,5 +1,5 @@
-// What a training step with several pipeline stages has in addition: the process groups of the grid,
-// the exchange with adjacent stages, and sums over stages.
+// What a training step with several pipeline stages has in addition: the process groups of the
+// grid, the exchange with adjacent stages, and sums over stages.
 #pragma once
 
 #include <memory>
@@ -14,8 +14,8 @@
 
 namespace trireme::train {
 
-// Returns why ranks on such devices cannot be pipeline stages: "train.transport is mpi"; empty if they
-// can. Equal on all ranks, which must call it together.
+// Returns why ranks on such devices cannot be pipeline stages: "train.transport is mpi"; empty if
+// they can. Equal on all ranks, which must call it together.
 std::string why_no_stages(const Config& config, comm::Communicator& world, Device& device);
 
 // Returns the communicator of all ranks over the memory of their devices. All ranks must call it
@@ -24,8 +24,8 @@ std::unique_ptr<comm::Communicator> connect_devices(const Config& config, comm::
                                                     Device& device);
 
 struct Pipeline {
-  // `world` connects all ranks over host memory, `communicator` over device memory. All arguments must
-  // outlive the pipeline. All ranks must call it together.
+  // `world` connects all ranks over host memory, `communicator` over device memory. All arguments
+  // must outlive the pipeline. All ranks must call it together.
   Pipeline(comm::Communicator& world, comm::Communicator& communicator, const Grid& grid,
            Device& device);
 

@@ -1,5 +1,5 @@
-// The order in which a pipeline stage computes the micro-batches of a step: one forward, one backward
-// ("PipeDream-2BW", Narayanan et al., arXiv:2006.09503, section 2: PipeDream-Flush).
+// The order in which a pipeline stage computes the micro-batches of a step: one forward, one
+// backward ("PipeDream-2BW", Narayanan et al., arXiv:2006.09503, section 2: PipeDream-Flush).
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct PipelineAction {
 };
 
 // Returns the actions of a stage. It starts with as many forward passes as there are later stages,
-// then alternates between a forward and a backward pass. Forward and backward passes are each in the
-// order of the micro-batches.
+// then alternates between a forward and a backward pass. Forward and backward passes are each in
+// the order of the micro-batches.
 std::vector<PipelineAction> pipeline_schedule(int stage, int stages, int64_t micro_batches);
 
 // Returns the maximum number of micro-batches whose activations a stage has in memory.
@@ -30,10 +30,10 @@ struct StageTransfer {
 };
 
 // Returns the transfers of a stage in an order in which they may run one after the other, blocking
-// both stages, without a deadlock: if every stage begins each transfer when those before it are done
-// and the passes that it depends on have run, all end. They do even if passes that are queued later
-// wait for the transfer. For that, all stages order their transfers by the time at which the sender
-// has computed them in a simulation; of transfers at the same time, activations are first.
+// both stages, without a deadlock: if every stage begins each transfer when those before it are
+// done and the passes that it depends on have run, all end. They do even if passes that are queued
+// later wait for the transfer. For that, all stages order their transfers by the time at which the
+// sender has computed them in a simulation; of transfers at the same time, activations are first.
 std::vector<StageTransfer> transfer_order(int stage, int stages, int64_t micro_batches);
 
 // Returns the fraction of a step in which a stage is idle if all stages take the same time:

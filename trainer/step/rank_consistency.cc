@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "comm/control.h"
+#include "core/alignment.h"
 #include "core/version.h"
 
 namespace trireme::train {
@@ -124,17 +125,16 @@ std::vector<std::string> differences(const RankProperties& rank_0, const std::st
 // Returns the build id in an ELF note segment, or "". A note is a header, a name and a description,
 // each aligned to `alignment`.
 std::string build_id_in(const char* notes, size_t bytes, size_t alignment) {
-  const auto aligned = [&](size_t at) { return (at + alignment - 1) / alignment * alignment; };
   for (size_t at = 0; at + sizeof(ElfW(Nhdr)) <= bytes;) {
     ElfW(Nhdr) note;
     std::memcpy(&note, notes + at, sizeof note);
     const size_t name = at + sizeof note;
-    const size_t description = aligned(name + note.n_namesz);
+    const size_t description = round_up(name + note.n_namesz, alignment);
     if (note.n_type == NT_GNU_BUILD_ID && std::strcmp(notes + name, ELF_NOTE_GNU) == 0) {
       const auto* begin = reinterpret_cast<const unsigned char*>(notes + description);
       return fmt::format("{:02x}", fmt::join(begin, begin + note.n_descsz, ""));
     }
-    at = aligned(description + note.n_descsz);
+    at = round_up(description + note.n_descsz, alignment);
   }
   return {};
 }

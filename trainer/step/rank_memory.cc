@@ -27,9 +27,9 @@ using Use = RankMemory::Use;
 constexpr size_t kMaxBytes = size_t{1} << 60;  // upper limit of a part: sums must not overflow
 constexpr size_t kMiB = size_t{1} << 20;
 constexpr size_t kGpuLibraryBytes = 128 * kMiB;
-// What a process on a CPU allocates after its plan was made and beyond it: code that oneDNN generates,
-// stacks of threads, fragments. 17 MiB were measured; the resident set before also has 20 MiB of files,
-// which the kernel can drop.
+// What a process on a CPU allocates after its plan was made and beyond it: code that oneDNN
+// generates, stacks of threads, fragments. 17 MiB were measured; the resident set before also has
+// 20 MiB of files, which the kernel can drop.
 constexpr size_t kLaterBytes = 16 * kMiB;
 // The resident set is rounded up to a multiple, so that runs of the same configuration get the same
 // plan.

@@ -34,7 +34,8 @@ struct RankMemory {
 
   size_t total() const;
   size_t of(Use use) const;  // bytes of the parts with this use
-  // Returns the bytes of parameters, gradients and optimizer state, which do not depend on the batch.
+  // Returns the bytes of parameters, gradients and optimizer state, which do not depend on the
+  // batch.
   size_t model() const;
 };
 

@@ -60,9 +60,9 @@ struct StepSlot {
     std::unique_ptr<Recording> recording;  // null until the step has been recorded
     int64_t runs = 0;                      // steps launched
   };
-  // Adds a training program whose samples have `input_bytes`, at most as many as SampleSize says, and
-  // creates a context for each pass. They use the blocks of activations in turn, as many as there are
-  // micro-batches in flight. All arguments must outlive the slot.
+  // Adds a training program whose samples have `input_bytes`, at most as many as SampleSize says,
+  // and creates a context for each pass. They use the blocks of activations in turn, as many as
+  // there are micro-batches in flight. All arguments must outlive the slot.
   void add_program(const model::Program& program, size_t input_bytes,
                    const model::ModelArrays& arrays, std::span<std::byte> activations,
                    int64_t in_flight, const CarriedStates& carried);

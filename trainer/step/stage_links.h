@@ -1,5 +1,5 @@
-// The connections between adjacent pipeline stages, and the transfer of the values that cross a cut:
-// activations to the next stage, their gradients back. Transfers run on streams of their own,
+// The connections between adjacent pipeline stages, and the transfer of the values that cross a
+// cut: activations to the next stage, their gradients back. Transfers run on streams of their own,
 // concurrently with computation.
 #pragma once
 
@@ -23,15 +23,15 @@ struct StageLink {
   std::unique_ptr<Stream> stream;
   int peer = 0;  // rank in the communicator
 
-  // Blocks until no transfer uses any memory. If an exception unwinds, peers may take part in no more
-  // of them, so they are cancelled.
+  // Blocks until no transfer uses any memory. If an exception unwinds, peers may take part in no
+  // more of them, so they are cancelled.
   void drain() const noexcept;
 };
 
 // The links of a rank; those at the ends of the pipeline are empty.
 struct StageLinks {
-  // `communicator` connects all ranks over the device's memory. All ranks must call it together, and
-  // destroy the links together, before the communicator.
+  // `communicator` connects all ranks over the device's memory. All ranks must call it together,
+  // and destroy the links together, before the communicator.
   StageLinks(comm::Communicator& communicator, const Grid& its_grid, Device& device);
 
   const Grid grid;
@@ -58,8 +58,8 @@ class StageBuffers {
 
   // Begins a step. Its transfers start after `begun`, an event of the compute stream.
   void begin(int64_t micro_batches, Event& begun);
-  // Makes the compute stream wait until the micro-batch has been received, or until its buffer can be
-  // written to.
+  // Makes the compute stream wait until the micro-batch has been received, or until its buffer can
+  // be written to.
   void wait(int64_t micro_batch);
   // Declares that the work queued on the compute stream so far is the last that reads what has been
   // received (or writes what is sent) of the micro-batch.
@@ -102,10 +102,10 @@ class StageBuffers {
 
 // Runs the passes of a stage's program and the transfers around them.
 //
-// On CPUs, a transfer is queued when its buffer is ready. NCCL runs the operations of all streams in
-// the order of the calls, and each may block until the other stage runs it, too. Therefore transfers
-// on GPUs are queued in transfer_order(). They could be grouped (ncclGroupStart) where two stages
-// exchange values at the same time, but each would then start when both are ready.
+// On CPUs, a transfer is queued when its buffer is ready. NCCL runs the operations of all streams
+// in the order of the calls, and each may block until the other stage runs it, too. Therefore
+// transfers on GPUs are queued in transfer_order(). They could be grouped (ncclGroupStart) where
+// two stages exchange values at the same time, but each would then start when both are ready.
 class StageExchange {
  public:
   // `in_flight` is the maximum number of micro-batches between the beginning of their forward pass
@@ -116,9 +116,9 @@ class StageExchange {
 
   // Binds the ports to the memory of a micro-batch.
   void bind(model::Context& context, int64_t micro_batch) const;
-  // Queue one step, in the order of a schedule: begin(), for each pass of each micro-batch the first
-  // function before it and the second after it, and end(), after which the compute stream has waited
-  // for all transfers. A step can be recorded.
+  // Queue one step, in the order of a schedule: begin(), for each pass of each micro-batch the
+  // first function before it and the second after it, and end(), after which the compute stream has
+  // waited for all transfers. A step can be recorded.
   void begin(int64_t micro_batches);
   void before_forward(int64_t micro_batch);
   void after_forward(int64_t micro_batch);

@@ -247,9 +247,9 @@ struct Step::State {
     stream->wait(*slot.loaded);
   }
 
-  // Queues the step. A slot's first step with a program is queued eagerly, so that libraries load and
-  // choose their kernels; the second is recorded and replayed from then on. All ranks make the same
-  // choice.
+  // Queues the step. A slot's first step with a program is queued eagerly, so that libraries load
+  // and choose their kernels; the second is recorded and replayed from then on. All ranks make the
+  // same choice.
   void launch(StepSlot& slot) {
     slot.profiled = probe != nullptr;
     StepSlot::Variant& variant = slot.variant();
@@ -402,8 +402,8 @@ struct Step::State {
     copy_array(device, arrays->running_stats(), skipped.running_stats_before, *stream);
   }
 
-  // Restores the carried states before a step in which numbers were not finite, and those with which
-  // the other slots' steps began.
+  // Restores the carried states before a step in which numbers were not finite, and those with
+  // which the other slots' steps began.
   void restore_carried(const StepSlot& failed) const {
     for (const auto& slot : slots) {
       if (slot.get() == &failed) continue;

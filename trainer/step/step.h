@@ -29,8 +29,8 @@ class Step {
   // Plans the batch, compiles the network and allocates all memory. `world` works on host memory.
   // `loader_batches` is the number of batches that the loader buffers, which the plan of a CPU
   // includes. `shorter` are the same network for samples of fewer tokens, see data::Batch::length.
-  // All arguments must outlive the step. Parameters are undefined until initialize() or a checkpoint
-  // sets them. Throws AgreedError if the network does not fit into memory. Collective.
+  // All arguments must outlive the step. Parameters are undefined until initialize() or a
+  // checkpoint sets them. Throws AgreedError if the network does not fit into memory. Collective.
   Step(const Config& config, const model::Graph& graph, ops::Backend& backend,
        comm::Communicator& world, int loader_batches = 1,
        std::span<const model::Graph> shorter = {});
@@ -98,11 +98,12 @@ class Step {
   Optimizer& optimizer();
   const model::Program& program() const;
   std::span<const comm::Bucket> buckets() const;
-  // With ZeRO, returns the arrays of the parameters that are all-gathered, by bucket; otherwise nothing.
+  // With ZeRO, returns the arrays of the parameters that are all-gathered, by bucket; otherwise
+  // nothing.
   std::span<const comm::Bucketer::Array> gathered() const;
   Stream& stream();
-  // Returns the pipeline stage that program() computes. No step may be in flight when others use its
-  // links.
+  // Returns the pipeline stage that program() computes. No step may be in flight when others use
+  // its links.
   const PipelineStage& stage() const;
   // Returns the communicator of all ranks over device memory. Its operations must be queued on
   // stream().

@@ -15,8 +15,8 @@ namespace trireme::train {
 class StepTimer {
  public:
   // `max_passes` is the maximum number of micro-batches of a step. If passes are `contiguous`, each
-  // one ends when the next begins; otherwise they may wait for other pipeline stages in between. The
-  // device must outlive the timer.
+  // one ends when the next begins; otherwise they may wait for other pipeline stages in between.
+  // The device must outlive the timer.
   StepTimer(Device& device, int64_t max_passes, bool contiguous);
 
   // Queue the measurement of a step: the begin of all passes, the begin and the end of the forward

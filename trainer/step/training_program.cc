@@ -101,7 +101,8 @@ std::unique_ptr<const model::Program> compile_whole(const TrainingTarget& target
 }
 
 bool accumulates(const Config& config, const BatchPlan& batch, Shard shard) {
-  // With a pipeline, the first pass may add to the gradient of a parameter that another stage writes.
+  // With a pipeline, the first pass may add to the gradient of a parameter that another stage
+  // writes.
   const bool adds = batch.passes > 1 || config.run.parallel().stages() > 1;
   return adds && !shard.has_gradients;
 }

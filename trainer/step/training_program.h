@@ -46,8 +46,8 @@ std::unique_ptr<const model::Program> compile_whole(const TrainingTarget& target
                                                     const BatchPlan& batch,
                                                     model::Parameters& parameters);
 
-// Returns whether the passes of a step add to gradients that are zero before the first one. Otherwise
-// a pass overwrites them.
+// Returns whether the passes of a step add to gradients that are zero before the first one.
+// Otherwise a pass overwrites them.
 bool accumulates(const Config& config, const BatchPlan& batch, Shard shard);
 
 // Compiles the program with this number of passes. If `parameters` are empty, fills them in. If the
