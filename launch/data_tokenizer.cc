@@ -80,10 +80,12 @@ double bytes_per_token(const data::Tokenizer& tokenizer, const std::string& path
 }
 
 int train(const DataTokenizerOptions& options) {
+  NewFile out(options.out);  // an error should not wait until the training is done
   Lines lines(options.files);
   const std::string model = data::train_sentencepiece(
       options.vocab_size, options.type, [&](std::string& line) { return lines.next(line); });
-  replace_durably(options.out, model);
+  out.write(model);
+  out.finish();
   TokenizerConfig config;
   const fs::path path(options.out);
   config.mutable_sentencepiece()->set_model(path.filename().string());
