@@ -16,20 +16,19 @@
 #include "trainer/step/arrays.h"
 #include "trainer/step/carried_states.h"
 #include "trainer/step/gradient_sync.h"
-#include "trainer/step/memory_check.h"
 #include "trainer/step/pipeline.h"
 #include "trainer/step/pipeline_schedule.h"
 #include "trainer/step/rank_consistency.h"
-#include "trainer/step/rank_memory.h"
 #include "trainer/step/slot.h"
 #include "trainer/step/step_probe.h"
+#include "trainer/step/step_programs.h"
 #include "trainer/step/training_program.h"
 
 namespace trireme::train {
 
 struct Step::State {
   State(const Config& its_config, const model::Graph& graph, ops::Backend& its_backend,
-        comm::Communicator& world, int loader_batches, std::span<const model::Graph> its_shorter)
+        comm::Communicator& world, int loader_batches, std::span<const model::Graph> shorter)
       : config(its_config),
         backend(its_backend),
         device(its_backend.device()),
@@ -43,20 +42,23 @@ struct Step::State {
     }
     bucket_communicator = replicas().split(0, replicas().rank());
     shard = shard_of(config.run, world.rank(), world.size());
-    compile(graph, its_shorter, world, loader_batches);
+    programs = std::make_unique<StepPrograms>(config, graph, shorter, backend, world, *communicator,
+                                              loader_batches);
+    stage.stage = programs->stage;
+    comm::together(world, [&] { create_slots(graph); });
     require_same_layout(world);
-    in_flight = micro_batches_in_flight(grid().stage, grid().stages, plan.passes);
-    if (pipeline) pipeline->connect(parameters, device, *stream, *program, in_flight);
+    in_flight = micro_batches_in_flight(grid().stage, grid().stages, plan().passes);
+    if (pipeline) pipeline->connect(parameters(), device, *stream, program(), in_flight);
     comm::together(world, [&] {
       const size_t activation_bytes =
-          static_cast<size_t>(in_flight) * device_aligned(max_activation_bytes());
-      arrays = std::make_unique<StepArrays>(parameters, backend, activation_bytes,
+          static_cast<size_t>(in_flight) * device_aligned(programs->max_activation_bytes());
+      arrays = std::make_unique<StepArrays>(parameters(), backend, activation_bytes,
                                             uses_ema(config.run.optimizer()),
                                             shard.is_whole() ? nullptr : bucket_communicator.get());
     });
     sync = std::make_unique<GradientSync>(config.run.buckets(), *bucket_communicator, backend,
-                                          parameters, *stream, static_cast<int>(slots.size()),
-                                          shard, *program);
+                                          parameters(), *stream, static_cast<int>(slots.size()),
+                                          shard, program());
     model = arrays->model(sync->gradients().data());
     model.buckets = sync->bucket_memory();
     if (!shard.is_whole()) {
@@ -67,8 +69,8 @@ struct Step::State {
     for (const auto& slot : slots) {
       const Buffer& activations = arrays->activations();
       const std::span memory(activations.data(), activations.bytes());
-      slot->add_program(*program, graph.input.input.bytes(), model, memory, in_flight, *carried);
-      for (const ShorterProgram& other : shorter) {
+      slot->add_program(program(), graph.input.input.bytes(), model, memory, in_flight, *carried);
+      for (const StepPrograms::Shorter& other : programs->shorter) {
         slot->add_program(*other.program, static_cast<size_t>(other.length) * sizeof(int32_t),
                           model, memory, in_flight, *carried);
       }
@@ -80,9 +82,9 @@ struct Step::State {
 
   // Stages have different parameters, so ranks are compared with those of the same stage.
   void require_same_layout(comm::Communicator& world) const {
-    if (!pipeline) return require_same_properties(world, layout_properties(parameters));
+    if (!pipeline) return require_same_properties(world, layout_properties(parameters()));
     comm::together(world, [&] {
-      require_same_properties(*pipeline->host_replicas, layout_properties(parameters));
+      require_same_properties(*pipeline->host_replicas, layout_properties(parameters()));
     });
   }
 
@@ -90,123 +92,56 @@ struct Step::State {
   void add_state_arrays(comm::Communicator& world) {
     model::ModelArrays shown = model;
     if (!shard.is_whole()) shown.gradients = nullptr;
-    state = std::make_unique<StateArrays>(parameters, backend, shown);
+    state = std::make_unique<StateArrays>(parameters(), backend, shown);
     for (const Optimizer::StateArray& array : optimizer->state()) {
       if (shard.is_whole()) {
-        state->add_optimizer_array(parameters, array.name, array.values.data());
+        state->add_optimizer_array(parameters(), array.name, array.values.data());
       } else {
-        state->add_shard(parameters, array.name, array.values.data(), shard);
+        state->add_shard(parameters(), array.name, array.values.data(), shard);
       }
     }
     if (void* averages = arrays->averages().data()) {
-      state->add_optimizer_array(parameters, kAveragePrefix, averages);
+      state->add_optimizer_array(parameters(), kAveragePrefix, averages);
     }
     const bool has_rows = has_carried() && world.size() > 1;
-    carried->add_to(*state, plan.global,
-                    data::share_of(plan.global, grid().replica, grid().replicas), has_rows);
+    carried->add_to(*state, plan().global,
+                    data::share_of(plan().global, grid().replica, grid().replicas), has_rows);
     if (pipeline || !shard.is_whole() || has_rows) {
       const Buffer& work = arrays->activations();
-      state->distribute(parameters, world, *communicator, /*has_stages=*/pipeline != nullptr,
+      state->distribute(parameters(), world, *communicator, /*has_stages=*/pipeline != nullptr,
                         *stream, {work.data(), work.bytes()});
     }
   }
 
+  const BatchPlan& plan() const { return programs->plan; }
+  const model::Parameters& parameters() const { return programs->parameters; }
+  const model::Program& program() const { return *programs->whole; }
   const Grid& grid() const { return stage.grid; }
   bool has_carried() const { return carried->current().bytes() > 0; }
 
   // Returns the ranks that compute the same layers for other samples.
   comm::Communicator& replicas() const { return pipeline ? *pipeline->replicas : *communicator; }
 
-  // A program for samples of fewer tokens.
-  struct ShorterProgram {
-    int64_t length;
-    std::unique_ptr<const model::Program> program;
-  };
-
-  size_t max_activation_bytes() const {
-    size_t bytes = program->activation_bytes();
-    for (const ShorterProgram& other : shorter) {
-      bytes = std::max(bytes, other.program->activation_bytes());
-    }
-    return bytes;
-  }
-
-  // Returns which of the programs computes samples of this length, see StepSlot::program.
-  size_t program_for(int64_t length) const {
-    if (length == 0) return 0;
-    const auto found = std::ranges::find(shorter, length, &ShorterProgram::length);
-    if (found == shorter.end()) {
-      throw Error(fmt::format("there is no program for samples of {} tokens", length));
-    }
-    return static_cast<size_t>(found - shorter.begin()) + 1;
-  }
-
   double flops(const data::Batch& batch) const {
-    const size_t number = program_for(batch.length);
-    const model::Program& whole = number == 0 ? *program : *shorter[number - 1].program;
-    const int64_t passes = plan.passes_of(batch.global_rows, grid().replicas);
-    return static_cast<double>(passes) * (whole.forward_flops() + whole.backward_flops());
+    const model::Program& its = programs->numbered(programs->number_of(batch.length));
+    const int64_t passes = plan().passes_of(batch.global_rows, grid().replicas);
+    return static_cast<double>(passes) * (its.forward_flops() + its.backward_flops());
   }
 
-  void compile(const model::Graph& graph, std::span<const model::Graph> shorter_graphs,
-               comm::Communicator& world, int loader_batches) {
-    const int steps = steps_in_flight(device.kind());
-    MemoryBudget budget;
-    comm::together(world, [&] {
-      budget = memory_budget_of(device, world.placement().local_ranks, config, graph);
-    });
-    // Ranks of the same host must make the same plan.
-    budget.unplanned =
-        static_cast<size_t>(comm::max(world, static_cast<int64_t>(budget.unplanned)));
-    limit = train::memory_limit(config, budget);
-    const TrainingTarget target{
-        .config = config,
-        .graph = graph,
-        .backend = backend,
-        .ranks = communicator->size(),
-        .limit = limit,
-        .batches = device.kind() == DeviceKind::kCpu ? std::max(1, loader_batches) : steps,
-        .collective = communicator->size() > 1 ? communicator.get() : nullptr,
-        .rank = world.rank(),
-        .cut_limit = smallest_limit(world, limit)};
-    int64_t passes = 0;
-    comm::together(world, [&] {
-      require_fits(
-          target,
-          min_memory(config, graph, plan_batch(config, world.size()), device.kind(), world.size()),
-          budget);
-      passes = choose_passes(target);
-    });
-    passes = comm::max(world, passes);
-    comm::together(world, [&] {
-      TrainingProgram compiled = compile_training(target, passes, parameters);
-      require_fits(target, compiled.memory, budget);
-      plan = compiled.batch;
-      stage.stage = std::move(compiled.stage);
-      program = std::move(compiled.program);
-      for (const model::Graph& other : shorter_graphs) {
-        shorter.push_back(
-            {other.input.input.shape[0],
-             compile_shorter(target, other, plan, program->activation_bytes(), parameters)});
-      }
-      create_slots(graph, steps);
-    });
-  }
-
-  void create_slots(const model::Graph& graph, int steps) {
+  void create_slots(const model::Graph& graph) {
     stream = device.create_stream(StreamKind::kCompute);
     copies = device.create_stream(StreamKind::kCopy);
     const ModelRanks ranks{.shards = shard.is_whole() ? nullptr : &replicas(),
                            .stages = pipeline ? pipeline->stages.get() : nullptr,
                            .stage = grid().stage};
-    optimizer = std::make_unique<Optimizer>(config.run, parameters, backend, shard, ranks);
+    optimizer = std::make_unique<Optimizer>(config.run, parameters(), backend, shard, ranks);
     const SampleSize sample{graph.input.input.bytes(), graph.input.target.bytes(),
                             graph.input.labels_per_sample()};
-    input_bytes = static_cast<size_t>(plan.capacity) * sample.input;
-    carried = std::make_unique<CarriedStates>(*program, device, plan.capacity);
-    for (int i = 0; i < steps; ++i) {
-      slots.push_back(std::make_unique<StepSlot>(i, device, plan, sample,
-                                                 parameters.running_stat_bytes(),
+    input_bytes = static_cast<size_t>(plan().capacity) * sample.input;
+    carried = std::make_unique<CarriedStates>(program(), device, plan().capacity);
+    for (int i = 0; i < steps_in_flight(device.kind()); ++i) {
+      slots.push_back(std::make_unique<StepSlot>(i, device, plan(), sample,
+                                                 parameters().running_stat_bytes(),
                                                  carried->current().bytes(), !pipeline));
     }
   }
@@ -215,9 +150,9 @@ struct Step::State {
                                 bool stop_requested) {
     const ProfileRange range("step");
     StepSlot& slot = slot_of(launched);
-    slot.program = program_for(batch.length);
+    slot.program = programs->number_of(batch.length);
     slot.step = step;
-    slot.passes = plan.passes_of(batch.global_rows, grid().replicas);
+    slot.passes = plan().passes_of(batch.global_rows, grid().replicas);
     slot.fill_header(batch, seed, learning_rate, stop_requested);
     fault_point("inputs", step, {batch.inputs, input_bytes});
     load(slot, batch);
@@ -225,7 +160,7 @@ struct Step::State {
     launch(slot);
     fault_point(
         "parameters", step,
-        host_elements(device, arrays->parameters(), ops::kMetricCount, parameters.elements));
+        host_elements(device, arrays->parameters(), ops::kMetricCount, parameters().elements));
     ++launched;
     updated = true;
     if (slot.staged()) slot.loaded->synchronize();  // the caller may reuse the batch
@@ -253,8 +188,8 @@ struct Step::State {
   void launch(StepSlot& slot) {
     slot.profiled = probe != nullptr;
     StepSlot::Variant& variant = slot.variant();
-    const bool use_recording =
-        slot.staged() && !eager && !slot.profiled && slot.passes == plan.passes && variant.runs > 0;
+    const bool use_recording = slot.staged() && !eager && !slot.profiled &&
+                               slot.passes == plan().passes && variant.runs > 0;
     if (use_recording && !variant.recording) {
       variant.recording = device.record(*stream, [&] { encode(slot); });
     }
@@ -298,8 +233,8 @@ struct Step::State {
 
   void clear_gradients(const StepSlot& slot) const {
     std::byte* const gradients = sync->gradients().data();
-    if (accumulates(config, plan, shard)) {
-      device.fill_zero(gradients, parameters.trained_bytes(), *stream);
+    if (accumulates(config, plan(), shard)) {
+      device.fill_zero(gradients, parameters().trained_bytes(), *stream);
     }
     // A pass that overwrites gradients still adds to the metrics in front of them.
     device.copy(gradients, slot.header(), sizeof(StepSlot::Header), *stream);
@@ -492,15 +427,11 @@ struct Step::State {
   std::unique_ptr<comm::Communicator> bucket_communicator;
   PipelineStage stage;
   Shard shard;
-  BatchPlan plan;
-  size_t limit = 0;        // see Step::memory_limit
+  std::unique_ptr<const StepPrograms> programs;
   int64_t in_flight = 1;   // micro-batches
   size_t input_bytes = 0;  // of a batch
-  model::Parameters parameters;
   std::unique_ptr<Stream> stream;
   std::unique_ptr<Stream> copies;
-  std::unique_ptr<const model::Program> program;
-  std::vector<ShorterProgram> shorter;
   std::unique_ptr<Pipeline> pipeline;  // null if there is one stage
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<StepArrays> arrays;
@@ -553,7 +484,7 @@ void Step::profile(bool on) {
   State& s = *state_;
   s.probe.reset();
   if (!on) return;
-  s.probe = std::make_unique<StepProbe>(s.device, *s.stream, *s.program, s.plan.passes,
+  s.probe = std::make_unique<StepProbe>(s.device, *s.stream, s.program(), s.plan().passes,
                                         static_cast<int>(s.slots.size()));
 }
 
@@ -565,15 +496,15 @@ void Step::average_running_stats() {
   state_->arrays->average_running_stats(state_->replicas(), *state_->stream);
 }
 
-const BatchPlan& Step::plan() const { return state_->plan; }
+const BatchPlan& Step::plan() const { return state_->plan(); }
 
-size_t Step::memory_limit() const { return state_->limit; }
+size_t Step::memory_limit() const { return state_->programs->limit; }
 
 StepMemory Step::memory_bytes() const {
   const State& s = *state_;
   StepMemory memory;
   memory.parameters = s.arrays->parameter_bytes();
-  memory.gradients = s.sync->gradients().bytes() + s.program->bucket_bytes();
+  memory.gradients = s.sync->gradients().bytes() + s.program().bucket_bytes();
   memory.optimizer = s.optimizer->state_bytes();
   memory.activations = s.arrays->activations().bytes() + s.carried->current().bytes();
   if (s.pipeline) memory.activations += s.pipeline->exchange->bytes();
@@ -585,7 +516,7 @@ StepMemory Step::memory_bytes() const {
   return memory;
 }
 
-const model::Parameters& Step::parameters() const { return state_->parameters; }
+const model::Parameters& Step::parameters() const { return state_->parameters(); }
 const StateArrays& Step::state() const { return *state_->state; }
 const model::ModelArrays& Step::arrays() const { return state_->model; }
 model::ModelArrays Step::evaluation_arrays() const { return state_->arrays->evaluation_model(); }
@@ -594,7 +525,7 @@ std::span<std::byte> Step::activations() const {
   return {all.data(), all.bytes()};
 }
 Optimizer& Step::optimizer() { return *state_->optimizer; }
-const model::Program& Step::program() const { return *state_->program; }
+const model::Program& Step::program() const { return state_->program(); }
 double Step::flops(const data::Batch& batch) const { return state_->flops(batch); }
 std::span<const comm::Bucket> Step::buckets() const { return state_->sync->buckets(); }
 std::span<const comm::Bucketer::Array> Step::gathered() const { return state_->read_arrays; }
