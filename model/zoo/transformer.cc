@@ -6,14 +6,18 @@
 
 #include <cmath>
 
+#include "core/alignment.h"
 #include "model/zoo/zoo.h"
 
 namespace trireme::model {
 namespace {
 
-// Returns the features between the dense layers of a SwiGLU MLP: 8/3 of the width, as in Llama,
-// rounded up to a multiple of 64.
-int64_t swiglu_features(int64_t width) { return (8 * width / 3 + 63) / 64 * 64; }
+// Returns the features between the dense layers of a SwiGLU MLP, see ZooConfig::mlp_width.
+int64_t mlp_width_of(const ZooConfig& options, int64_t width) {
+  if (!options.has_mlp_width()) return round_up(8 * width / 3, 64);
+  require_between("model.zoo.mlp_width", options.mlp_width(), kMaxFeatures);
+  return options.mlp_width();
+}
 
 // Returns the standard deviation of the last dense layers of residual branches, as in GPT-2.
 float branch_stddev(int64_t blocks) {
@@ -66,6 +70,7 @@ NetworkConfig Llama::operator()(const std::string& name, const ZooConfig& option
   NetworkBuilder& net = decoder.net();
   decoder.embedding("embed_tokens", width).set_vocab_size(options.classes());
   const int64_t head_dim = width / heads;
+  const int64_t mlp_width = mlp_width_of(options, width);
   for (int64_t i = 0; i < blocks; ++i) {
     const std::string block = fmt::format("layers.{}.", i);
     const std::string before = net.last();
@@ -75,12 +80,13 @@ NetworkConfig Llama::operator()(const std::string& name, const ZooConfig& option
     attention.set_heads(heads);
     attention.set_kv_heads(kv_heads);
     attention.set_causal(true);
-    attention.mutable_rotary();
+    RotaryConfig& rotary = *attention.mutable_rotary();
+    if (options.has_rotary_base()) rotary.set_base(options.rotary_base());
     if (options.has_document_end()) attention.set_document_end(options.document_end());
     decoder.residual(block + "self_attn.o_proj", width, false, block + "self_attn", before);
     const std::string between = net.last();
     net.layer(block + "post_attention_layernorm").mutable_rms_norm();
-    decoder.dense(block + "mlp.gate_up_proj", 2 * swiglu_features(width), false);
+    decoder.dense(block + "mlp.gate_up_proj", 2 * mlp_width, false);
     net.layer(block + "mlp.act").mutable_swiglu();
     decoder.residual(block + "mlp.down_proj", width, false, block + "mlp", between);
   }

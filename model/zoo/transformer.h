@@ -13,6 +13,11 @@ namespace trireme::model {
 
 inline constexpr float kInitialStddev = 0.02F;  // as in GPT-2, BERT and vision transformers
 
+inline constexpr int64_t kMaxFeatures = 1 << 20;
+
+// Throws ConfigError that names the field unless the value is in [1, max].
+void require_between(const char* field, int64_t value, int64_t max);
+
 // Returns the size of the name with the options applied. Throws ConfigError if it is invalid.
 TransformerSize size_of(TransformerSize size, const ZooConfig& options);
 

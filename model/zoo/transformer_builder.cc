@@ -9,20 +9,27 @@ void require_tokens(const std::string& name, const ModelInput& input) {
                                 input.input.to_string()));
 }
 
+void require_between(const char* field, int64_t value, int64_t max) {
+  if (value >= 1 && value <= max) return;
+  throw ConfigError(field, fmt::format("must be in [1, {}], got {}", max, value));
+}
+
 TransformerSize size_of(TransformerSize size, const ZooConfig& options) {
   if (options.has_blocks()) size.blocks = options.blocks();
   if (options.has_width()) size.width = options.width();
   if (options.has_heads()) size.heads = size.kv_heads = options.heads();
-  const auto check = [](const char* field, int64_t value, int64_t max) {
-    if (value >= 1 && value <= max) return;
-    throw ConfigError(field, fmt::format("must be in [1, {}], got {}", max, value));
-  };
-  check("model.zoo.blocks", size.blocks, 1000);
-  check("model.zoo.width", size.width, 1 << 20);
-  check("model.zoo.heads", size.heads, 1 << 20);
+  if (options.has_kv_heads()) size.kv_heads = options.kv_heads();
+  require_between("model.zoo.blocks", size.blocks, 1000);
+  require_between("model.zoo.width", size.width, kMaxFeatures);
+  require_between("model.zoo.heads", size.heads, kMaxFeatures);
+  require_between("model.zoo.kv_heads", size.kv_heads, size.heads);
   if (size.width % size.heads != 0) {
     throw ConfigError("model.zoo.width", fmt::format("must be a multiple of the {} heads, got {}",
                                                      size.heads, size.width));
+  }
+  if (size.heads % size.kv_heads != 0) {
+    throw ConfigError("model.zoo.kv_heads",
+                      fmt::format("must divide the {} heads, got {}", size.heads, size.kv_heads));
   }
   return size;
 }

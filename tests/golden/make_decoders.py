@@ -29,8 +29,9 @@ PROMPTS, PROMPT_LENGTH, GENERATED = 3, 16, 64
 COMMON = {"vocab_size": 61, "bos_token_id": None, "eos_token_id": None}
 GPT2 = GPT2Config(**COMMON, n_layer=2, n_embd=32, n_head=4, n_positions=PROMPT_LENGTH + GENERATED)
 FULL_GPT2 = GPT2Config(bos_token_id=None, eos_token_id=None)
-LLAMA = LlamaConfig(**COMMON, num_hidden_layers=2, hidden_size=24, num_attention_heads=6, num_key_value_heads=2,
-                    intermediate_size=64, rms_norm_eps=1e-5, max_position_embeddings=PROMPT_LENGTH + GENERATED)
+LLAMA = LlamaConfig(**COMMON, num_hidden_layers=2, hidden_size=32, num_attention_heads=4, num_key_value_heads=2,
+                    intermediate_size=56, rms_norm_eps=1e-5, max_position_embeddings=PROMPT_LENGTH + GENERATED,
+                    rope_parameters={"rope_type": "default", "rope_theta": 500.0})
 
 
 def random_model(kind, config):

@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kPromptTokens = 16;
 
-// A network of transformers. The keys are those of its config.json.
+// A network of transformers. The pointers (RFC 6901) are to values of its config.json.
 struct Decoder {
   const char* name;
   const char* zoo;  // an fmt format of the size
@@ -34,12 +34,14 @@ struct Decoder {
 };
 const Decoder kGpt2{"gpt2",
                     R"(name: "gpt2-124m" blocks: {} width: {} heads: {})",
-                    "n_positions",
-                    {"n_layer", "n_embd", "n_head"}};
+                    "/n_positions",
+                    {"/n_layer", "/n_embd", "/n_head"}};
 const Decoder kLlama{"llama",
-                     R"(name: "llama-mini" blocks: {} width: {})",
-                     "max_position_embeddings",
-                     {"num_hidden_layers", "hidden_size"}};
+                     R"(name: "llama-mini" blocks: {} width: {} heads: {} kv_heads: {}
+                        mlp_width: {} rotary_base: {})",
+                     "/max_position_embeddings",
+                     {"/num_hidden_layers", "/hidden_size", "/num_attention_heads",
+                      "/num_key_value_heads", "/intermediate_size", "/rope_parameters/rope_theta"}};
 
 fs::path reference(const Decoder& decoder) {
   const char* folder = std::getenv("TRIREME_GPT2");
@@ -69,8 +71,11 @@ class DecoderWeights : public ::testing::TestWithParam<const Decoder*> {
   Outcome initialize_from(const std::string& weights) const {
     const Json network = Json::parse(read_file(reference(decoder()) / "config.json"));
     fmt::dynamic_format_arg_store<fmt::format_context> sizes;
-    for (const char* key : decoder().size) sizes.push_back(network[key].get<int64_t>());
-    const auto positions = network[decoder().positions].get<int64_t>();
+    const auto value = [&](const char* at) {
+      return network.at(Json::json_pointer(at)).get<int64_t>();
+    };
+    for (const char* at : decoder().size) sizes.push_back(value(at));
+    const int64_t positions = value(decoder().positions);
     const std::string tokens(static_cast<size_t>(positions + 1) * sizeof(uint16_t), 0);
     const auto file = scratch_.write("tokens.bin", tokens);
     const auto config = scratch_.write(

@@ -313,6 +313,23 @@ TEST(Zoo, OptionsSetTheSizeOfTransformers) {
   EXPECT_EQ(parameters("gpt-mini", 4), 65 * 48 + 256 * 48 + 2 * (12 * 48 * 48 + 13 * 48) + 2 * 48);
   EXPECT_EQ(parameters("llama-mini", 4),
             2 * 65 * 48 + 2 * (4 * 48 * 48 + 3 * 48 * 128 + 2 * 48) + 48);
+  ModelConfig config = zoo("llama-mini");
+  ZooConfig& llama = *config.mutable_zoo();
+  llama.set_blocks(2);
+  llama.set_width(48);
+  llama.set_heads(6);
+  llama.set_kv_heads(3);
+  llama.set_mlp_width(40);
+  llama.set_rotary_base(500);
+  EXPECT_EQ(size_of(build_graph(config, zoo_input("llama-mini")), 1).parameters,
+            2 * 65 * 48 + 2 * (2 * 48 * 48 + 48 * 48 + 3 * 48 * 40 + 2 * 48) + 48);
+  llama.set_kv_heads(4);
+  try {
+    network_of(config, zoo_input("llama-mini"));
+    ADD_FAILURE() << "accepted";
+  } catch (const ConfigError& error) {
+    expect_mentions(error.what(), {"model.zoo.kv_heads", "must divide the 6 heads, got 4"});
+  }
   for (const auto& [name, heads, word] : {std::tuple{"gpt-mini", 5, "multiple of the 5 heads"},
                                           {"lenet", 4, "'lenet' has no blocks"}}) {
     try {
