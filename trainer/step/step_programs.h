@@ -25,8 +25,8 @@ struct StepPrograms {
   };
 
   // Plans the batch and compiles the network and the `shorter` ones. `world` works on host memory,
-  // `devices` on that of the devices. For `loader_batches`, see Step. All arguments must outlive the
-  // programs. Throws AgreedError if the network does not fit into memory. Collective.
+  // `devices` on that of the devices. For `loader_batches`, see Step. All arguments must outlive
+  // the programs. Throws AgreedError if the network does not fit into memory. Collective.
   StepPrograms(const Config& config, const model::Graph& graph,
                std::span<const model::Graph> shorter_graphs, ops::Backend& backend,
                comm::Communicator& world, comm::Communicator& devices, int loader_batches);
