@@ -13,12 +13,12 @@ namespace {
 
 class OwnMemory final : public HostMemory {
  public:
-  explicit OwnMemory(size_t bytes) : words_(bytes / sizeof(std::max_align_t) + 1) {}
+  explicit OwnMemory(size_t bytes) : bytes_(bytes) {}
   std::span<std::byte* const> parts() const override { return {&part_, 1}; }
 
  private:
-  std::vector<std::max_align_t> words_;
-  std::byte* part_ = reinterpret_cast<std::byte*>(words_.data());
+  std::vector<std::byte> bytes_;  // as aligned as any scalar type
+  std::byte* part_ = bytes_.data();
 };
 
 // The communicator of a world of one rank, in which sums need no work.

@@ -53,6 +53,17 @@ TEST_F(LocalCommunicatorTest, HasNoPeers) {
   EXPECT_THROW(communicator_->recv(&data, 1, DType::kF32, 1, *stream_), CommError);
 }
 
+// The memory of an earlier part is used again, if possible.
+TEST_F(LocalCommunicatorTest, SharesZeroedMemory) {
+  constexpr size_t kBytes = 4000;
+  for (int i = 0; i < 3; ++i) {
+    const std::unique_ptr<HostMemory> memory = communicator_->share(kBytes);
+    const std::span part(memory->parts()[0], kBytes);
+    EXPECT_TRUE(std::ranges::all_of(part, [](std::byte each) { return each == std::byte{0}; }));
+    std::ranges::fill(part, std::byte{0xAB});
+  }
+}
+
 TEST_F(LocalCommunicatorTest, AllocatesZeroedMemory) {
   for (size_t bytes : {size_t{0}, size_t{10}, size_t{4096}, size_t{100'001}}) {
     const Buffer buffer = communicator_->allocate(bytes);
