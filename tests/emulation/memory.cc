@@ -10,8 +10,6 @@
 #include <stdexcept>
 #include <utility>
 
-#include "core/alignment.h"
-
 namespace trireme::emulation {
 namespace {
 
@@ -21,6 +19,7 @@ constexpr int kPoison = 0xFF;
 
 uintptr_t address(const void* data) { return reinterpret_cast<uintptr_t>(data); }
 void* pointer(uintptr_t address) { return reinterpret_cast<void*>(address); }
+size_t round_up(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
 }  // namespace
 
