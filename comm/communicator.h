@@ -72,8 +72,8 @@ class Communicator : public Collective {
   // process ends, since the other ranks may not take part.
   virtual Buffer allocate(size_t bytes) = 0;
 
-  // Returns shared memory with `bytes` bytes for each rank of this host. The rules of allocate()
-  // for calling it and for destroying the result apply.
+  // Returns shared, zeroed memory with `bytes` bytes for each rank of this host. The rules of
+  // allocate() for calling it and for destroying the result apply.
   virtual std::unique_ptr<HostMemory> share(size_t bytes) = 0;
 
   // all_reduce_sum (see Collective) supports f32, f64, i64, f16 and bf16, at any address that is

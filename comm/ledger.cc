@@ -28,6 +28,7 @@ void copy(const LedgerRecord::GroupCalls& from, LedgerRecord::GroupCalls& to) {
   copy(from.bytes, to.bytes);
   copy(from.dtype, to.dtype);
   copy(from.bucket, to.bucket);
+  copy(from.bucket_name, to.bucket_name);
   copy(from.operation, to.operation);
   copy(from.name, to.name);
   copy(from.transfers, to.transfers);
@@ -133,6 +134,11 @@ std::vector<std::string> Ledger::bucket_names() const {
   return bucket_names_;
 }
 
+std::string Ledger::bucket_name(int32_t bucket) const {
+  const std::scoped_lock lock(mutex_);
+  return bucket >= 0 && bucket < std::ssize(bucket_names_) ? bucket_names_[bucket] : std::string();
+}
+
 void Ledger::set_roles(std::vector<std::string> roles) {
   std::lock_guard lock(mutex_);
   roles_ = std::move(roles);
@@ -229,6 +235,7 @@ uint64_t LedgerGroup::begin(const CallRecord& call) {
   now.bytes.store(call.bytes, std::memory_order_relaxed);
   now.dtype.store(call.dtype, std::memory_order_relaxed);
   now.bucket.store(call.tag.bucket, std::memory_order_relaxed);
+  if (call.tag.bucket >= 0) now.bucket_name.set(ledger_.bucket_name(call.tag.bucket));
   now.step.store(call.step < 0 ? ledger_.record().step.load(std::memory_order_relaxed) : call.step,
                  std::memory_order_relaxed);
   auto& count = is_transfer(call.operation) ? now.transfers : now.sequence;

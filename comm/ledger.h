@@ -1,6 +1,6 @@
 // The ledger: a rank's record of what it is currently doing. The watchdogs of all ranks compare the
-// records to find the rank at fault when one is late. Recording an event takes a few atomic stores
-// and no lock, so that it is cheap enough for every step and every collective.
+// records to find the rank at fault when one is late. Recording an event takes a few atomic stores,
+// which is cheap enough for every step and every collective.
 #pragma once
 
 #include <algorithm>
@@ -91,6 +91,7 @@ struct LedgerRecord {
     std::atomic<int64_t> bytes{0};
     std::atomic<DType> dtype{DType::kU8};
     std::atomic<int32_t> bucket{-1};  // gradient bucket; -1 if the call sums something else
+    SharedText<128> bucket_name;      // "layer3.0.conv1 ... layer3.2.bn3"
     SharedText<32> operation;         // "MPI_Allgather"
     SharedText<64> name;              // Group::name
   };
@@ -164,6 +165,8 @@ class Ledger {
   // it before the first step.
   void set_bucket_names(std::vector<std::string> names);
   std::vector<std::string> bucket_names() const;
+  // Returns an empty string if the bucket has no name.
+  std::string bucket_name(int32_t bucket) const;
   // Sets what distinguishes the ranks, by rank, for messages: "stage 1, replica 0". Empty if
   // nothing does.
   void set_roles(std::vector<std::string> roles);

@@ -176,7 +176,6 @@ struct Watchdog::State {
   void observe() {
     const int64_t now = monotonic_ns();
     snapshot.options = ledger.options();
-    snapshot.bucket_names = ledger.bucket_names();
     snapshot.roles = ledger.roles();
     const double tick = snapshot.options.timeout > 0 ? snapshot.options.timeout / 10 : 1;
     snapshot.tick =

@@ -139,10 +139,11 @@ std::string HostSum::describe(int local_rank, size_t turn) const {
   call.operation = operation_name(intent.operation);
   call.sequence = intent.call_info.number;
   call.bucket = intent.call_info.tag.bucket;
+  call.bucket_name = ledger_.bucket_name(call.bucket);
   call.group_name = group_name_;
   std::string text =
       fmt::format("rank {} (pid {}) is in {} in step {}", its.self.rank, its.self.pid,
-                  trireme::comm::describe(call, ledger_.bucket_names()), intent.call_info.step + 1);
+                  trireme::comm::describe(call), intent.call_info.step + 1);
   if (intent.operation == Operation::kBarrier) return text;
   text += fmt::format(", {} {}", intent.count, name_of(intent.dtype));
   if (intent.window == 0) return text;

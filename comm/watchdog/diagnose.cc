@@ -159,12 +159,6 @@ class Diagnoser {
 
   std::string describe_rank(int number) const { return trireme::comm::describe_rank(s_, number); }
 
-  // Names the gradient bucket only if it is known: pipeline stages have different buckets.
-  std::string describe_call(const CallView& call) const {
-    const bool known = s_.roles.empty() || call_in(rank(s_.own_rank), call.group);
-    return describe(call, known ? s_.bucket_names : std::vector<std::string>());
-  }
-
   // Describes the call that the rank has been in for longest, if any, and its phase.
   std::string describe_position(const RankView& view) const {
     const CallView* call = nullptr;
@@ -172,7 +166,7 @@ class Diagnoser {
       if (each.began != 0 && (!call || each.began < call->began)) call = &each;
     }
     if (!call) return describe_phase(view);
-    return fmt::format("{}, last phase: {}", describe_call(*call), describe_phase(view));
+    return fmt::format("{}, last phase: {}", describe(*call), describe_phase(view));
   }
 
   // Returns "; rank 0 is waiting for it in ...", or an empty string if no rank is.
@@ -180,7 +174,7 @@ class Diagnoser {
     std::map<std::string, std::vector<int>> ranks_by_call;
     for (const Wait& wait : waits_) {
       if (std::ranges::find(wait.missing, number) == wait.missing.end()) continue;
-      ranks_by_call[describe_call(*wait.call)].push_back(wait.rank->rank);
+      ranks_by_call[describe(*wait.call)].push_back(wait.rank->rank);
     }
     std::string text;
     for (const auto& [call, ranks] : ranks_by_call) {
@@ -308,7 +302,7 @@ class Diagnoser {
     const CallView& call = *caller.call;
     return fmt::format("{} {} in {}, {} bytes{}, in step {}, last phase: {}",
                        describe_rank(caller.rank->rank), call.began != 0 ? "is" : "was",
-                       describe_call(call), call.bytes,
+                       describe(call), call.bytes,
                        with_dtype ? fmt::format(" of {}", name_of(call.dtype)) : "", call.step + 1,
                        describe_phase(*caller.rank));
   }
@@ -362,7 +356,7 @@ class Diagnoser {
     return {Fault::kDesync, view.rank, 1,
             fmt::format("{}: {} is in {} but never called {}, in which others are waiting: {}",
                         kMismatch, describe_rank(view.rank), describe_phase(view),
-                        describe_call(*wait.call), describe_caller(wait))};
+                        describe(*wait.call), describe_caller(wait))};
   }
 
   // A single rank has no other that could wait for it, but it can be stuck waiting for samples.
@@ -427,7 +421,7 @@ class Diagnoser {
             fmt::format("{} {} been in {} for {} without progress: MPI, NCCL or the network is "
                         "stuck; last phase: {}",
                         all ? fmt::format("all {} ranks", ranks.size()) : name_ranks(ranks),
-                        all || ranks.size() > 1 ? "have" : "has", describe_call(*late.call),
+                        all || ranks.size() > 1 ? "have" : "has", describe(*late.call),
                         seconds(age(late.call->began)), describe_phase(*late.rank))};
   }
 

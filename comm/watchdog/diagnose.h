@@ -25,7 +25,6 @@ struct RunSnapshot {
   int64_t awake_since = 0;  // not suspended since then; earlier waiting does not count
   int own_rank = 0;
   WatchOptions options;
-  std::vector<std::string> bucket_names;
   std::vector<std::string> roles;  // by rank; empty if all ranks do the same
   std::vector<Member> members;     // by rank
   std::vector<RankView> ranks;     // by rank

@@ -9,13 +9,14 @@ namespace trireme::comm {
 namespace {
 
 constexpr uint32_t kMessageMagic = 0x4d475254;  // "TRGM"
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 constexpr int64_t kMaxRanks = 1 << 16;  // on one host
 constexpr int64_t kMaxRank = 1 << 24;
 // Limit of times and counts: far above all real values, far below any overflow.
 constexpr int64_t kMax = int64_t{1} << 60;
 
 constexpr size_t kOperationBytes = 32;
+constexpr size_t kBucketNameBytes = 128;
 constexpr size_t kGroupNameBytes = 64;
 constexpr size_t kDetailBytes = 192;
 constexpr size_t kFailureBytes = 768;
@@ -102,6 +103,7 @@ void call_fields(Archive& archive, Call& call) {
   archive.number(call.bytes, 0, kMax);
   archive.number(call.dtype, 0, static_cast<int64_t>(DType::kU8));
   archive.number(call.bucket, -1, kMaxRank);
+  archive.text(call.bucket_name, kBucketNameBytes);
   archive.text(call.operation, kOperationBytes);
 }
 

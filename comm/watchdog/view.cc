@@ -22,6 +22,7 @@ std::optional<CallView> read_calls(const LedgerRecord::GroupCalls& calls) {
     call.bytes = calls.bytes.load();
     call.dtype = calls.dtype.load();
     call.bucket = calls.bucket.load();
+    if (call.bucket >= 0) call.bucket_name = calls.bucket_name.get();
     call.operation = calls.operation.get();
     if (calls.group.load() != call.group) return {};
     const bool same = calls.sequence.load() == call.sequence &&
@@ -82,14 +83,13 @@ RankView read_record(const LedgerRecord& record, int64_t now) {
   return view;
 }
 
-std::string describe(const CallView& call, const std::vector<std::string>& bucket_names) {
+std::string describe(const CallView& call) {
   std::string text = fmt::format("{} #{}", name_of_operation(call.operation),
                                  is_transfer(call.operation) ? call.transfers : call.sequence);
   if (!call.group_name.empty()) text += " of " + call.group_name;
   if (call.bucket < 0) return text;
   text += fmt::format(", bucket {}", call.bucket);
-  const auto bucket = static_cast<size_t>(call.bucket);
-  if (bucket < bucket_names.size()) text += fmt::format(" ({})", bucket_names[bucket]);
+  if (!call.bucket_name.empty()) text += fmt::format(" ({})", call.bucket_name);
   return text;
 }
 

@@ -26,6 +26,7 @@ struct CallView {
   int64_t step = 0;
   int64_t bytes = 0;
   int32_t bucket = -1;
+  std::string bucket_name;
   std::string operation;
   DType dtype = DType::kU8;
   uint64_t transfers = 0;  // number of transfers begun so far
@@ -66,7 +67,7 @@ inline constexpr std::string_view kMismatch = "mismatched collectives";
 
 // Returns e.g. "all-reduce #4182, bucket 2 (layer3.0.conv1 ... layer3.2.bn3)" or "broadcast #7 of
 // ranks 0 and 2".
-std::string describe(const CallView& call, const std::vector<std::string>& bucket_names);
+std::string describe(const CallView& call);
 // Returns whether a rank in this phase computes a training step.
 bool within_step(Phase phase);
 // Returns e.g. "forward of step 12", "evaluation after step 12" or "data of step 12 (sample 4711)".

@@ -22,7 +22,6 @@ class DiagnoseTest : public testing::Test {
     s.awake_since = 1;
     s.options = {
         .timeout = 10, .first_timeout = 60, .checkpoint = 100, .straggler = 0.5, .log = {}};
-    s.bucket_names = {"fc3", "fc2.weight ... fc1.bias"};
     s.hosts.resize(static_cast<size_t>(hosts));
     for (HostView& host : s.hosts) host.heard = kNow;
     for (int i = 0; i < ranks; ++i) {
@@ -57,9 +56,13 @@ class DiagnoseTest : public testing::Test {
     call.began = ago(seconds_ago);
     call.step = 12;
     call.bytes = 400;
-    call.bucket = index == 1 ? 1 : -1;
     call.operation = "all_reduce_sum";
+    if (index == 1) set_bucket(call, 1);
     return call;
+  }
+  static void set_bucket(CallView& call, int32_t bucket) {
+    call.bucket = bucket;
+    call.bucket_name = bucket == 0 ? "fc3" : "fc2.weight ... fc1.bias";
   }
   void die(int number, double seconds_ago) { rank(number).ended = ago(seconds_ago); }
   void fail(int number, double seconds_ago, const std::string& message, int code = 1,

@@ -61,8 +61,8 @@ TEST_F(GroupsTest, ReportsTheRankAtTheEndOfAChainOfGroups) {
 
 TEST_F(GroupsTest, ReportsAMismatchInAGroup) {
   for (int i = 0; i < 4; ++i) wait(i, 0.6);
-  wait_in_pair(1, 1, 0.7).bucket = 0;
-  wait_in_pair(2, 1, 0.7).bucket = 1;
+  set_bucket(wait_in_pair(1, 1, 0.7), 0);
+  set_bucket(wait_in_pair(2, 1, 0.7), 1);
   const Diagnosis diagnosis = expect_diagnosis(Fault::kDesync, -1);
   EXPECT_EQ(diagnosis.text,
             "mismatched collectives: rank 2 (host a, pid 802) is in all-reduce #8 of ranks 1 and "

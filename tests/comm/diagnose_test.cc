@@ -250,7 +250,7 @@ TEST_F(DiagnoseTest, DoesNotReportASuspendedRankAsStuck) {
 TEST_F(DiagnoseTest, ReportsDifferentCollectivesWithTheSameNumber) {
   for (int i = 0; i < 4; ++i) wait(i, 0.6);
   rank(2).calls[1].bytes = 800;
-  rank(2).calls[1].bucket = 0;
+  set_bucket(rank(2).calls[1], 0);
   const Diagnosis diagnosis = expect_diagnosis(Fault::kDesync, 2);
   EXPECT_EQ(diagnosis.text,
             "mismatched collectives: rank 2 (host a, pid 802) is in all-reduce #41, bucket 0 "

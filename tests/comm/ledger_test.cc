@@ -111,7 +111,9 @@ TEST(LedgerTest, CountsTheCollectivesOfEachGroup) {
   LedgerGroup first(ledger, world_group(4));
   LedgerGroup second(ledger, some_group(1));
   ledger.enter(Phase::kBackward, 7);
-  EXPECT_EQ(first.begin({"all_reduce_sum", 400, {.bucket = 3}}), 1u);
+  ledger.set_bucket_names({"fc2", "fc1"});
+  EXPECT_EQ(first.begin({"all_reduce_sum", 400, {.bucket = 1}}), 1u);
+  EXPECT_EQ(read_record(ledger.record(), 0).calls[0].bucket_name, "fc1");
   first.end();
   EXPECT_EQ(first.begin({"MPI_Allgather", 8, {}, 5, DType::kI64}), 2u);
   const RankView view = read_record(ledger.record(), 0);
@@ -125,6 +127,7 @@ TEST(LedgerTest, CountsTheCollectivesOfEachGroup) {
   EXPECT_EQ(call.bytes, 8);
   EXPECT_EQ(call.dtype, DType::kI64);
   EXPECT_EQ(call.bucket, -1);
+  EXPECT_EQ(call.bucket_name, "");
   EXPECT_EQ(call.operation, "MPI_Allgather");
   EXPECT_EQ(view.calls[1].group, some_group(1).id);
   EXPECT_EQ(view.calls[1].group_name, "ranks 0 and 2");
@@ -146,7 +149,7 @@ TEST(LedgerTest, CountsTransfersSeparately) {
   EXPECT_EQ(group.begin({"MPI_Recv", 8}), 2u);
   const CallView call = read_record(ledger.record(), 0).calls.at(0);
   EXPECT_EQ(call.sequence, 1u);
-  EXPECT_EQ(describe(call, {}), "receive #2");
+  EXPECT_EQ(describe(call), "receive #2");
   group.end();
   EXPECT_EQ(group.begin({"barrier"}), 2u);
 }
@@ -263,13 +266,14 @@ TEST(ViewTest, DescribesACollective) {
   CallView call;
   call.sequence = 4182;
   call.operation = "all_reduce_sum";
-  EXPECT_EQ(describe(call, {}), "all-reduce #4182");
+  EXPECT_EQ(describe(call), "all-reduce #4182");
   call.bucket = 1;
-  EXPECT_EQ(describe(call, {"fc2", "fc1.weight ... fc1.bias"}),
-            "all-reduce #4182, bucket 1 (fc1.weight ... fc1.bias)");
-  EXPECT_EQ(describe(call, {"fc2"}), "all-reduce #4182, bucket 1");
+  EXPECT_EQ(describe(call), "all-reduce #4182, bucket 1");
+  call.bucket_name = "fc1.weight ... fc1.bias";
+  EXPECT_EQ(describe(call), "all-reduce #4182, bucket 1 (fc1.weight ... fc1.bias)");
   call.group_name = "ranks 0 and 2";
-  EXPECT_EQ(describe(call, {"fc2"}), "all-reduce #4182 of ranks 0 and 2, bucket 1");
+  EXPECT_EQ(describe(call),
+            "all-reduce #4182 of ranks 0 and 2, bucket 1 (fc1.weight ... fc1.bias)");
 }
 
 }  // namespace

@@ -24,9 +24,10 @@ RankView some_rank(int number) {
   view.idle_ns = 11;
   view.awaits_transfer = true;
   view.detail = "sample 7";
-  view.calls = {{7, 990, 41, 1 << 20, 2, "all_reduce_sum", DType::kF32, 0, Group::kWorld, ""},
-                {std::numeric_limits<uint32_t>::max() + 5ull, 0, 3, 8, -1, "MPI_Allgather",
-                 DType::kU8, 6, 1'000'000'000'000, "ranks 0 and 2"}};
+  view.calls = {
+      {7, 990, 41, 1 << 20, 2, "fc1", "all_reduce_sum", DType::kF32, 0, Group::kWorld, ""},
+      {std::numeric_limits<uint32_t>::max() + 5ull, 0, 3, 8, -1, "", "MPI_Allgather", DType::kU8, 6,
+       1'000'000'000'000, "ranks 0 and 2"}};
   view.failed = 998;
   view.exit_code = 3;
   view.caused_by_peer = true;
@@ -74,7 +75,7 @@ TEST(MessageTest, IsLittleEndian) {
   Message message;
   message.now = 0x0102030405060708;
   const auto bytes = encode(message);
-  const unsigned char expected[] = {'T', 'R', 'G', 'M', 3, 0, 0, 0, 8, 7, 6,
+  const unsigned char expected[] = {'T', 'R', 'G', 'M', 4, 0, 0, 0, 8, 7, 6,
                                     5,   4,   3,   2,   1, 0, 0, 0, 0, 0};
   ASSERT_EQ(bytes.size(), sizeof expected);
   EXPECT_EQ(std::memcmp(bytes.data(), expected, sizeof expected), 0);
