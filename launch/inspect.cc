@@ -198,7 +198,8 @@ void print_stages(const Target& target, const model::Graph& graph, const RankPla
         index < begins.size() ? static_cast<size_t>(begins[index]) : graph.nodes.size();
     const model::Program& program = *compiled.program;
     using model::Port;
-    row(stage, graph.nodes[end - 1].name, bytes_text(compiled.memory.model()),
+    row(stage, graph.nodes[end - 1].name,
+        bytes_text(compiled.memory.of(train::RankMemory::Use::kParameters)),
         flops_text(program.forward_flops() + program.backward_flops()),
         layout == layouts.end() ? "-" : milliseconds(layout->stages[index].seconds),
         bytes_text(compiled.memory.total()), bytes_text(program.port_bytes(Port::kStageOutput)),

@@ -15,11 +15,13 @@ namespace {
 
 // Returns the number of batches in memory. On a CPU these include the batches that the loader
 // prefetches.
-int batches_of(const RankPlan& plan, const Target& target, comm::Communicator& alone) {
+int batches_of(const RankPlan& plan, const Target& target, comm::Communicator& alone,
+               int local_ranks) {
   const DeviceKind kind = plan.device->kind();
   if (kind != DeviceKind::kCpu) return train::steps_in_flight(kind);
-  const int threads = train::loader_threads(target.config, target.in_memory,
-                                            train::spare_cores(target.config, alone, *plan.device));
+  const int threads =
+      train::loader_threads(target.config, target.in_memory,
+                            train::spare_cores(target.config, alone, *plan.device, local_ranks));
   return train::batches_in_memory(target.config, threads);
 }
 
@@ -47,9 +49,9 @@ std::vector<train::LayoutPrediction> predict_layouts(Target& target, const model
                                                      int ranks, const PlannedHosts& hosts) {
   const train::Config config = target.config;
   const auto alone = comm::create_local_communicator();
-  const auto device = train::create_device(config, *alone);
-  const auto backend = train::create_backend(config, *device);
   const int local_ranks = (ranks + hosts.hosts - 1) / hosts.hosts;
+  const auto device = train::create_device(config, *alone, local_ranks);
+  const auto backend = train::create_backend(config, *device);
   const size_t limit =
       train::memory_limit(config, train::memory_budget_of(*device, local_ranks, config, graph));
   train::LayoutPredictor predictor(
@@ -77,12 +79,12 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
   const train::Config& config = target.config;
   auto plan = std::make_unique<RankPlan>();
   const auto alone = comm::create_local_communicator();
-  plan->device = train::create_device(config, *alone);
+  plan->device = train::create_device(config, *alone, local_ranks);
   plan->budget = train::memory_budget_of(*plan->device, local_ranks, config, graph);
   plan->limit = train::memory_limit(config, plan->budget);
   plan->backend = train::create_backend(config, *plan->device);
   plan->ranks = ranks;
-  plan->batches = batches_of(*plan, target, *alone);
+  plan->batches = batches_of(*plan, target, *alone, local_ranks);
   const DeviceKind kind = plan->device->kind();
   const train::TrainingTarget wanted = training_target(config, graph, *plan, plan->limit);
   train::require_fits(

@@ -39,6 +39,17 @@ TEST(Loading, SpareCoresExcludeThoseOfTheComputation) {
   EXPECT_EQ(spare_cores(config({"train.threads=4096"}), *world, *cpu), 1) << "at least one";
 }
 
+TEST(Loading, PlannedRanksShareTheCores) {
+  const auto world = test::join();
+  unsetenv("OMP_NUM_THREADS");
+  const int all = default_threads(*world);
+  EXPECT_GE(all, 1);
+  EXPECT_EQ(default_threads(*world, 2), std::max(1, all / 2));
+  EXPECT_EQ(default_threads(*world, kMaxThreads), 1);
+  setenv("OMP_NUM_THREADS", "3", 1);
+  EXPECT_EQ(default_threads(*world, 2), 3) << "of each rank";
+}
+
 }  // namespace
 }  // namespace trireme::train
 

@@ -121,14 +121,15 @@ int threads_of(double cores) {
 
 }  // namespace
 
-int default_threads(comm::Communicator& communicator) {
-  return threads_of(share_of_cores(communicator));
+int default_threads(comm::Communicator& communicator, int sharing) {
+  return threads_of(share_of_cores(communicator) / sharing);
 }
 
-int spare_cores(const Config& config, comm::Communicator& communicator, const Device& device) {
+int spare_cores(const Config& config, comm::Communicator& communicator, const Device& device,
+                int sharing) {
   constexpr int kGpuHostThreads = 2;
   constexpr int kMax = 64;
-  const double cores = share_of_cores(communicator);
+  const double cores = share_of_cores(communicator) / sharing;
   const int configured = config.run.train().threads();
   const int computing = configured > 0 ? configured : threads_of(cores);
   const int taken = device.kind() == DeviceKind::kCpu ? computing : kGpuHostThreads;
@@ -148,9 +149,11 @@ std::vector<int> assign_devices(const std::vector<std::vector<std::string>>& vis
   return chosen;
 }
 
-std::unique_ptr<Device> create_device(const Config& config, comm::Communicator& communicator) {
+std::unique_ptr<Device> create_device(const Config& config, comm::Communicator& communicator,
+                                      int sharing) {
   const TrainConfig& train = config.run.train();
-  const int threads = train.threads() > 0 ? train.threads() : default_threads(communicator);
+  const int threads =
+      train.threads() > 0 ? train.threads() : default_threads(communicator, sharing);
   const int index = train.device() == "cpu" ? -1 : choose_gpu(config, communicator);
   std::unique_ptr<Device> device;
   comm::together(communicator, [&] {

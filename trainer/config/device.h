@@ -16,18 +16,21 @@ constexpr int kMaxThreads = 4096;  // of a rank's computation
 
 // Returns OMP_NUM_THREADS if set, otherwise this rank's share of the cores in its affinity mask: a
 // core is divided equally among the ranks of the host that may run on it. All ranks must call it.
+// Here and below, a process that plans a run counts as `sharing` ranks, which will share its cores.
 // Throws ConfigError if OMP_NUM_THREADS is greater than kMaxThreads.
-int default_threads(comm::Communicator& communicator);
+int default_threads(comm::Communicator& communicator, int sharing = 1);
 
 // Returns the number of cores that this rank's computation leaves to other threads, from 1 to 64. A
 // CPU rank computes on its configured threads; a GPU rank needs two cores to launch and
 // communicate. All ranks must call it.
-int spare_cores(const Config& config, comm::Communicator& communicator, const Device& device);
+int spare_cores(const Config& config, comm::Communicator& communicator, const Device& device,
+                int sharing = 1);
 
 // Returns a GPU on every rank if train.device allows it and there is one for each, otherwise the
 // CPU. Ranks share GPUs only if train.device is cuda. Throws ConfigError if the configured device
 // or precision is not available. All ranks must call it.
-std::unique_ptr<Device> create_device(const Config& config, comm::Communicator& communicator);
+std::unique_ptr<Device> create_device(const Config& config, comm::Communicator& communicator,
+                                      int sharing = 1);
 std::unique_ptr<ops::Backend> create_backend(const Config& config, Device& device);
 
 // Returns the dtype that the network computes in. FP32 and TF32 are f32.
