@@ -47,8 +47,9 @@ std::vector<train::LayoutPrediction> predict_layouts(Target& target, const model
                                                      int ranks, const PlannedHosts& hosts);
 
 // Returns the plan of rank 0, which is that of all ranks with its pipeline stage. `local_ranks` of
-// the `ranks` ranks share this machine's memory and cores. `graph` must outlive the plan. Throws ConfigError
-// if this machine lacks the device or the precision, or memory for the parameters alone.
+// the `ranks` ranks share this machine's memory and cores. `graph` must outlive the plan. Throws
+// ConfigError if this machine lacks the device or the precision, or memory for the parameters
+// alone.
 std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& graph, int ranks,
                                     int local_ranks);
 
