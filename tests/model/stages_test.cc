@@ -46,7 +46,7 @@ Network transformer(const std::string& name) {
 
 std::vector<Network> networks() {
   return {branches(),
-          {"resnet", zoo("resnet18-cifar"), classified({3, 8, 8}, 10)},
+          {"resnet", zoo("resnet20"), classified({3, 8, 8}, 10)},
           transformer("llama-mini")};
 }
 

@@ -84,8 +84,8 @@ TEST_P(ZeroTest, AccumulatesMicroBatches) {
 // The kinds of networks that are trained: residual blocks, and attention over embeddings whose
 // weights are tied to the last layer.
 TEST_P(ZeroTest, TrainsEveryKindOfNetwork) {
-  const auto zoo = [](const std::string& model, const std::string& data) {
-    return "model { zoo { " + model + " } } data { " + data +
+  const auto with_model = [](const std::string& model, const std::string& data) {
+    return "model { " + model + " } data { " + data +
            " } batch { global: 12 } train { max_steps: 20 } optimizer { adam {} } "
            "schedule { learning_rate: 0.001 } checkpoint { every_epochs: 0 keep_best: false }";
   };
@@ -95,11 +95,18 @@ TEST_P(ZeroTest, TrainsEveryKindOfNetwork) {
     std::ofstream(root_ / "input.txt") << text;
   }
   const std::vector<std::pair<std::string, std::string>> networks{
-      {"resnet",
-       zoo("name: 'resnet20'", "synthetic { shape: [3, 12, 12] count: 240 eval_count: 12 }")},
-      {"gpt", zoo("name: 'gpt-mini' blocks: 2 width: 32 heads: 2 dropout: 0.1",
-                  "root: '" + root_.string() +
-                      "' text { train_file: 'input.txt' length: 16 } holdout: 0.1")}};
+      {"residual",
+       with_model("network { layer { conv2d { channels: 8 kernel: 3 padding: 1 bias: false } } "
+                  "layer { batch_norm {} } layer { name: 'trunk' relu {} } "
+                  "layer { conv2d { channels: 8 kernel: 3 padding: 1 bias: false } } "
+                  "layer { name: 'branch' batch_norm {} } "
+                  "layer { input: 'trunk' input: 'branch' add {} } layer { relu {} } "
+                  "layer { global_pool {} } layer { flatten {} } layer { dense {} } "
+                  "layer { softmax_cross_entropy {} } }",
+                  "synthetic { shape: [3, 12, 12] count: 240 eval_count: 12 }")},
+      {"gpt", with_model("zoo { name: 'gpt-mini' blocks: 2 width: 32 heads: 2 dropout: 0.1 }",
+                         "root: '" + root_.string() +
+                             "' text { train_file: 'input.txt' length: 16 } holdout: 0.1")}};
   std::vector<std::string> precisions{"FP32"};
   if (GetParam() == "cuda" || ops::cpu_computes_in(DType::kBF16)) precisions.emplace_back("BF16");
   for (const auto& [kind, config] : networks) {
