@@ -22,7 +22,9 @@ constexpr std::string_view kSpace = "\u2581";  // stands for a space in pieces
 
 std::vector<int32_t> numbers_in(const std::string& bytes) {
   std::vector<int32_t> numbers(bytes.size() / sizeof(int32_t));
-  std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(int32_t));
+  if (!numbers.empty()) {  // otherwise data() may be null
+    std::memcpy(numbers.data(), bytes.data(), numbers.size() * sizeof(int32_t));
+  }
   return numbers;
 }
 
