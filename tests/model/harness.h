@@ -372,6 +372,16 @@ class TestNetwork {
   Buffer values_, gradients_, running_stats_, activations_, output_, state_, inputs_, targets_;
 };
 
+// The gradients of all parameters.
+inline std::vector<float> full_gradient(TestNetwork& net) {
+  std::vector<float> full;
+  for (const Parameter& parameter : net.parameters.all) {
+    const std::vector<float> own = net.gradient(parameter);
+    full.insert(full.end(), own.begin(), own.end());
+  }
+  return full;
+}
+
 inline double relative_error(const std::vector<float>& got, const std::vector<float>& wanted) {
   double difference = 0, norm = 0;
   for (size_t i = 0; i < wanted.size(); ++i) {

@@ -48,6 +48,7 @@ TEST(Loading, PlannedRanksShareTheCores) {
   EXPECT_EQ(default_threads(*world, kMaxThreads), 1);
   setenv("OMP_NUM_THREADS", "3", 1);
   EXPECT_EQ(default_threads(*world, 2), 3) << "of each rank";
+  unsetenv("OMP_NUM_THREADS");
 }
 
 }  // namespace
