@@ -194,8 +194,7 @@ struct Watchdog::State {
     its = read_record(shared_state.record(local_rank), snapshot.now);
     its.rank = rank;
     its.ended = ended;
-    const bool late =
-        snapshot.now - std::max(its.heartbeat, snapshot.awake_since) > kLateTicks * snapshot.tick;
+    const bool late = snapshot.age(its.heartbeat) > kLateTicks * snapshot.tick;
     if (!late || processes->descriptor(rank) < 0) return;
     if (const auto stat = read_stat(member(rank).pid)) its.state = stat->state;
   }

@@ -92,6 +92,7 @@ struct MeasuredSteps {
   int64_t steps = 0;
   double step = 0, fastest = 0, slowest = 0;
   double forward = 0, backward = 0, exposed = 0, update = 0, communication = 0;
+  double idle = 0;        // waiting for other pipeline stages
   double first_step = 0;  // from the start of the process to the end of its first step
 };
 
@@ -118,7 +119,7 @@ MeasuredSteps measure(const BenchOptions& options, comm::Communicator& communica
       options.steps > 0 ? options.steps : steps_that_fit(options.seconds, communicator, step, run);
   step.finish();
 
-  std::vector<double> total, forward, backward, exposed, update, communication;
+  std::vector<double> total, forward, backward, exposed, update, communication, idle;
   auto start = Clock::now();
   const auto add = [&](const std::optional<train::StepResult>& done) {
     if (!done) return;  // a GPU returns the result of a step with the next one
@@ -130,6 +131,7 @@ MeasuredSteps measure(const BenchOptions& options, comm::Communicator& communica
     exposed.push_back(timings.exposed);
     update.push_back(timings.update);
     communication.push_back(timings.communication);
+    idle.push_back(timings.idle);
     start = end;
   };
   for (int64_t i = 0; i < result.steps; ++i) add(run());
@@ -142,6 +144,7 @@ MeasuredSteps measure(const BenchOptions& options, comm::Communicator& communica
   result.exposed = median(exposed);
   result.update = median(update);
   result.communication = median(communication);
+  result.idle = median(idle);
   return result;
 }
 
@@ -157,8 +160,9 @@ Json to_json(const MeasuredSteps& m) {
           {"seconds_to_first_step", m.first_step}};
 }
 
-// Merges the results of the ranks: the step time of the slowest rank with its parts, and the
-// maximum of all other values.
+// Merges the results of the ranks: the step time of the slowest rank with its parts, the mean of
+// the floating-point operations, and the maximum of all other values. Pipeline stages take equally
+// long, so of them the slowest is the one that is idle for the shortest time.
 Json merge(const std::vector<std::string>& ranks) {
   Json merged;
   for (const std::string& text : ranks) {
@@ -167,13 +171,18 @@ Json merge(const std::vector<std::string>& ranks) {
       merged = rank;
       continue;
     }
-    const bool slower = rank["step_ms"] > merged["step_ms"];
+    const bool slower = rank.contains("stage") ? rank["idle_ms"] < merged["idle_ms"]
+                                               : rank["step_ms"] > merged["step_ms"];
     Json next = slower ? rank : merged;
+    next["flops_per_step"] =
+        train::to_number(rank["flops_per_step"]) + train::to_number(merged["flops_per_step"]);
     for (const char* key : {"floor_ms", "seconds_to_first_step", "peak_memory_bytes"}) {
       next[key] = std::max(train::to_number(rank[key]), train::to_number(merged[key]));
     }
     merged = next;
   }
+  merged["flops_per_step"] =
+      train::to_number(merged["flops_per_step"]) / static_cast<double>(ranks.size());
   merged["peak_memory_bytes"] = static_cast<int64_t>(train::to_number(merged["peak_memory_bytes"]));
   return merged;
 }
@@ -186,11 +195,15 @@ void print_table(const Json& r) {
              r["model"].get<std::string>(), r["precision"].get<std::string>(), ranks,
              ranks == 1 ? "" : "s", threads, threads == 1 ? "" : "s",
              r["batch_per_rank"].get<int64_t>(), r["steps"].get<int64_t>());
+  const bool has_stages = r.contains("stage");
+  if (has_stages)
+    fmt::print("Pipeline stage {}, which waits least for others:\n", r["stage"].get<int>());
   const auto row = [&](const std::string& name, double ms) {
     fmt::print("  {:<24} {:>10.3f} ms {:>6.1f}%\n", name, ms, 100 * ms / step);
   };
   row("forward", r["forward_ms"]);
   row("backward", r["backward_ms"]);
+  if (has_stages) row("idle: other stages", r["idle_ms"]);
   row("exposed communication", r["exposed_comm_ms"]);
   row("update", r["update_ms"]);
   row("step (median)", step);
@@ -213,9 +226,9 @@ void print_table(const Json& r) {
         train::to_number(r["comm_ms"]));
   }
   fmt::print(
-      "Floor: {}FLOP per rank and step at {}FLOP/s, measured on this machine; model FLOPs "
+      "Floor: {}FLOP per rank and step{} at {}FLOP/s, measured on this machine; model FLOPs "
       "utilization {:.0f}%. Peak memory {} per rank; first step after {:.2f} s.\n",
-      format_count(train::to_number(r["flops_per_step"])),
+      format_count(train::to_number(r["flops_per_step"])), has_stages ? " on average" : "",
       format_count(train::to_number(r["peak_flops"])),
       100 * train::to_number(r["model_flops_utilization"]),
       format_bytes(train::to_number(r["peak_memory_bytes"])),
@@ -250,7 +263,10 @@ std::string profile_steps(const BenchOptions& options, const train::Config& conf
 
 int bench(const BenchOptions& options, comm::Communicator& communicator) {
   Target target;
-  comm::together(communicator, [&] { target = load_target(options, communicator.size()); });
+  comm::together(communicator, [&] {
+    target = load_target(options, communicator.size());
+    train::plan_batch(target.config, communicator.size());
+  });
   train::require_same_properties(communicator, train::program_properties(target.config.run));
   const auto device = train::create_device(target.config, communicator);
   const auto backend = train::create_backend(target.config, *device);
@@ -273,6 +289,11 @@ int bench(const BenchOptions& options, comm::Communicator& communicator) {
   const double flops = step.flops(data.batch);
 
   Json own = to_json(measured);
+  if (const train::Grid& grid = step.stage().grid; grid.has_pipeline()) {
+    own["stage"] = grid.stage;
+    own["idle_ms"] = 1e3 * measured.idle;
+  }
+  own["flops_per_step"] = flops;
   own["floor_ms"] = 1e3 * flops / peaks.flops;
   const double traffic = static_cast<double>(step.plan().passes) * step.program().traffic_bytes();
   own["memory_floor_ms"] = 1e3 * traffic / peaks.bytes;
@@ -299,9 +320,9 @@ int bench(const BenchOptions& options, comm::Communicator& communicator) {
     result["tokens_per_second"] =
         train::to_number(result["samples_per_second"]) * static_cast<double>(tokens);
   }
-  result["model_flops_utilization"] = train::to_number(result["floor_ms"]) / step_ms;
+  result["model_flops_utilization"] =
+      1e3 * train::to_number(result["flops_per_step"]) / peaks.flops / step_ms;
   result["exposed_comm_fraction"] = train::to_number(result["exposed_comm_ms"]) / step_ms;
-  result["flops_per_step"] = flops;
   result["peak_flops"] = peaks.flops;
   if (options.json) {
     fmt::print("{}\n", train::json_text(result));

@@ -24,6 +24,7 @@
 #include "trainer/checkpoint/init_from.h"
 #include "trainer/checkpoint/resume_check.h"
 #include "trainer/config/class_weights.h"
+#include "trainer/config/grid.h"
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
 #include "trainer/config/monitor.h"
@@ -124,13 +125,23 @@ std::string length_text(const train::Config& config, const train::BatchPlan& bat
   return text + fmt::format(", {} steps per epoch, {} in total", per_epoch, steps);
 }
 
-std::string memory_text(const RankPlan& plan) {
+std::string stages_text(const train::Config& config, int ranks) {
+  const train::Grid grid = train::grid_of(config.run, 0, ranks);
+  if (!grid.has_pipeline()) return "";
+  return fmt::format("{} of {} replica{}", grid.stages, grid.replicas,
+                     grid.replicas == 1 ? "" : "s");
+}
+
+std::string memory_text(const train::Config& config, const RankPlan& plan) {
   std::string parts;
   for (const train::RankMemory::Part& part : plan.memory.parts) {
     parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.name, bytes_text(part.bytes));
   }
   const std::string repeated = train::recomputation_text(*plan.program);
-  return fmt::format("{} per rank: {}{}", bytes_text(plan.memory.total()), parts,
+  const std::string who = config.run.parallel().stages() > 1
+                              ? fmt::format("rank of stage {}, which needs most", plan.stage)
+                              : "rank";
+  return fmt::format("{} per {}: {}{}", bytes_text(plan.memory.total()), who, parts,
                      repeated.empty() ? "" : "; " + repeated);
 }
 
@@ -152,9 +163,10 @@ std::string weights_row(const train::Config& config) {
   return fmt::format("{} classes, {:.4g} to {:.4g}", weights.size(), min, max);
 }
 
-// Returns the size of a checkpoint in bytes, or 0 if memory could not be planned.
-size_t print_network(const train::Config& config, const Samples& samples,
-                     const CheckOptions& options, std::vector<std::string>& skipped) {
+// Returns the size of a checkpoint in bytes, or 0 if memory could not be planned. Sets in the
+// configuration what is to be chosen.
+size_t print_network(train::Config& config, const Samples& samples, const CheckOptions& options,
+                     std::vector<std::string>& skipped) {
   const data::SampleSpec& spec = samples.spec;
   const int ranks = options.ranks;
   train::make_mix(config, spec);
@@ -168,7 +180,11 @@ size_t print_network(const train::Config& config, const Samples& samples,
   std::unique_ptr<RankPlan> plan;
   std::string problem;
   try {
+    if (config.run.parallel().stages() == 0) predict_layouts(target, graph, ranks, {});
     plan = plan_rank(target, graph, ranks, ranks);
+    BatchConfig& batch = *target.config.run.mutable_batch();
+    if (batch.micro() == train::kLargestMicro) batch.set_micro(plan->batch.micro);
+    config = target.config;
   } catch (const Error& error) {
     if (!options.no_data) throw;
     problem = error.what();  // concerns this machine, which may not be the one to train on
@@ -187,7 +203,8 @@ size_t print_network(const train::Config& config, const Samples& samples,
   const train::BatchPlan batch = plan ? plan->batch : train::plan_batch(config, ranks);
   print_row("batch", length_text(config, batch, samples, ranks));
   print_row("padding", train::padding_text(config, order));
-  print_row("memory", plan ? memory_text(*plan) : "not planned: " + problem);
+  print_row("stages", stages_text(target.config, ranks));
+  print_row("memory", plan ? memory_text(target.config, *plan) : "not planned: " + problem);
   if (!plan) return 0;
   problem = memory_problem(target, graph, *plan);
   // With --no-data, training will happen on another machine, so this is only a warning.

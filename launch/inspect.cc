@@ -59,9 +59,18 @@ void print_layers(const model::Program& program) {
   if (frozen > 0) fmt::print("* frozen; {} parameters are trainable\n", parameters - frozen);
 }
 
-void print_memory(const RankPlan& plan) {
-  fmt::print("\nPlanned memory of each of {} rank{}, in bytes\n", plan.ranks,
-             plan.ranks == 1 ? "" : "s");
+bool has_stages(const Target& target) { return target.config.run.parallel().stages() > 1; }
+
+// Returns which ranks the plan is for: "each of 4 ranks".
+std::string ranks_text(const Target& target, const RankPlan& plan) {
+  if (has_stages(target)) {
+    return fmt::format("each rank of stage {}, which needs most", plan.stage);
+  }
+  return fmt::format("each of {} rank{}", plan.ranks, plan.ranks == 1 ? "" : "s");
+}
+
+void print_memory(const Target& target, const RankPlan& plan) {
+  fmt::print("\nPlanned memory of {}, in bytes\n", ranks_text(target, plan));
   const auto row = [](const std::string& name, size_t bytes) {
     fmt::print("  {:<34} {:>16}  {:>10}\n", name, bytes, bytes_text(bytes));
   };
@@ -104,8 +113,10 @@ std::string added_text(const model::Program& program, const RankPlan& plan,
 void print_choices(const Target& target, const model::Graph& graph, const RankPlan& plan,
                    const Measured& measured) {
   fmt::print(
-      "\nMemory of each rank by choice: shards, and no or as much recomputation as saves memory.\n"
-      "\"again\" counts the operations of the forward pass that run again in the backward pass{}\n",
+      "\nMemory of each rank{} by choice: shards, and no or as much recomputation as saves "
+      "memory.\n\"again\" counts the operations of the forward pass that run again in the backward "
+      "pass{}\n",
+      has_stages(target) ? " of the stage that needs most" : "",
       measured.problem.empty()
           ? fmt::format(", and their time per step of {} pass{}, measured on this machine",
                         plan.batch.passes, plan.batch.passes == 1 ? "" : "es")
@@ -125,10 +136,13 @@ void print_choices(const Target& target, const model::Graph& graph, const RankPl
   };
   row("parallel.shard", "parameters", "gradients", "optimizer", "saved", "work", "total", "again",
       "added", "");
+  const train::Grid grid = train::grid_of(target.config.run, 0, plan.ranks);
   for (const ParallelConfig::Shard shard :
        {ParallelConfig::NONE, ParallelConfig::OPTIMIZER, ParallelConfig::GRADIENTS}) {
-    if (shard != ParallelConfig::NONE && plan.ranks == 1) continue;
-    if (shard == ParallelConfig::GRADIENTS && target.config.run.parallel().stages() > 1) continue;
+    if (shard != ParallelConfig::NONE && grid.replicas == 1) continue;
+    const bool possible =
+        shard != ParallelConfig::GRADIENTS || train::can_shard_gradients(target.config.run);
+    if (!possible) continue;
     Target choice = target;
     choice.config.run.mutable_parallel()->set_shard(shard);
     for (const size_t limit : {0, 1}) {
@@ -163,13 +177,13 @@ void print_layouts(const std::vector<train::LayoutPrediction>& layouts,
         std::ranges::max(layout.stages, {}, &train::StagePrediction::seconds).seconds;
     row(layout.grid.stages, layout.grid.replicas, layout.batch.passes, milliseconds(slowest),
         milliseconds(layout.transfers), milliseconds(layout.sums), milliseconds(layout.update),
-        fmt::format("{:.0f}%", 100 * layout.bubble()),
+        fmt::format("{:.0f}%", std::max(0.0, 100 * layout.bubble())),
         bytes_text(static_cast<size_t>(layout.bytes_between_hosts)), milliseconds(layout.step));
   }
   for (const train::LayoutPrediction& layout : layouts) {
     if (layout.better_cuts.empty()) continue;
-    fmt::print("  {} stages would be faster with parallel.cut_after: [{}]\n", layout.grid.stages,
-               fmt::join(layout.better_cuts, ", "));
+    fmt::print("  {} stages would be faster with --set parallel.cut_after={}\n", layout.grid.stages,
+               fmt::join(layout.better_cuts, ","));
   }
 }
 
@@ -179,8 +193,8 @@ void print_stages(const Target& target, const model::Graph& graph, const RankPla
   const train::Grid grid = train::grid_of(target.config.run, 0, plan.ranks);
   if (!grid.has_pipeline()) return;
   fmt::print(
-      "\n{} pipeline stages of {} replica{} each; with {} micro-batches, stages that take "
-      "equally long are idle for {:.1f}% of the time\n",
+      "\n{} pipeline stages of {} replica{} each; with {} micro-batches, stages are idle for "
+      "{:.1f}% of the time if they take equally long, otherwise longer\n",
       grid.stages, grid.replicas, grid.replicas == 1 ? "" : "s", plan.batch.passes,
       100 * train::pipeline_bubble(grid.stages, plan.batch.passes));
   const auto row = [](const auto&... cells) {
@@ -218,21 +232,23 @@ void print_plan(const InspectOptions& options, Target target, const model::Graph
       plan_rank(target, graph, ranks, (ranks + options.hosts.hosts - 1) / options.hosts.hosts);
   const data::SampleSpec& samples = target.samples;
   const train::BatchPlan& batch = plan->batch;
-  fmt::print("{}: input {}, {}, {} samples per rank in {} pass{} of {}\n\n",
+  const int64_t replicas = train::grid_of(target.config.run, 0, ranks).replicas;
+  fmt::print("{}: input {}, {}, {} samples per {} in {} pass{} of {}\n\n",
              train::model_name(target.config.run), samples.input.to_string(), target_text(samples),
-             batch.capacity, batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
-  const bool has_stages = target.config.run.parallel().stages() > 1;
+             (batch.global + replicas - 1) / replicas, has_stages(target) ? "replica" : "rank",
+             batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
   model::Parameters all;
   const auto whole =
-      has_stages ? model::Program::compile(
-                       graph, *plan->backend,
-                       {.batch = batch.micro, .dtype = train::compute_dtype(target.config)}, all)
-                 : nullptr;
-  print_layers(has_stages ? *whole : *plan->program);
-  print_memory(*plan);
+      has_stages(target)
+          ? model::Program::compile(
+                graph, *plan->backend,
+                {.batch = batch.micro, .dtype = train::compute_dtype(target.config)}, all)
+          : nullptr;
+  print_layers(whole ? *whole : *plan->program);
+  print_memory(target, *plan);
   // Only a warning, because the network may be meant for another machine.
   const std::string problem = memory_problem(target, graph, *plan);
-  const Measured measured = has_stages         ? Measured{{}, "a stage does not run alone"}
+  const Measured measured = whole              ? Measured{{}, "a stage does not run alone"}
                             : !problem.empty() ? Measured{{}, "there is too little memory"}
                                                : measure(graph, *plan);
   print_choices(target, graph, *plan, measured);

@@ -33,6 +33,7 @@ train::TrainingTarget training_target(const train::Config& config, const model::
           .ranks = plan.ranks,
           .limit = limit,
           .batches = plan.batches,
+          .collective = plan.collective.get(),
           .cut_limit = plan.limit};
 }
 
@@ -84,6 +85,7 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
   plan->limit = train::memory_limit(config, plan->budget);
   plan->backend = train::create_backend(config, *plan->device);
   plan->ranks = ranks;
+  if (ranks > 1) plan->collective = std::make_unique<train::PlannedCollective>(ranks);
   plan->batches = batches_of(*plan, target, *alone, local_ranks);
   const DeviceKind kind = plan->device->kind();
   const train::TrainingTarget wanted = training_target(config, graph, *plan, plan->limit);
@@ -92,7 +94,8 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
       plan->budget);
   model::Parameters& parameters = plan->parameters;
   train::TrainingProgram compiled =
-      train::compile_training(wanted, train::choose_passes(wanted), parameters);
+      train::compile_largest_stage(wanted, train::choose_passes(wanted), parameters);
+  plan->stage = compiled.stage.index;
   plan->batch = compiled.batch;
   plan->program = std::move(compiled.program);
   plan->memory = std::move(compiled.memory);
@@ -101,10 +104,11 @@ std::unique_ptr<RankPlan> plan_rank(const Target& target, const model::Graph& gr
 }
 
 train::TrainingProgram plan_choice(const Target& target, const model::Graph& graph,
-                                   const RankPlan& plan, size_t limit, int rank) {
+                                   const RankPlan& plan, size_t limit, std::optional<int> rank) {
   model::Parameters parameters;
   train::TrainingTarget wanted = training_target(target.config, graph, plan, limit);
-  wanted.rank = rank;
+  if (!rank) return train::compile_largest_stage(wanted, plan.batch.passes, parameters);
+  wanted.rank = *rank;
   return train::compile_training(wanted, plan.batch.passes, parameters);
 }
 

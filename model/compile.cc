@@ -402,6 +402,9 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
   if (!options.stage.is_whole()) reduce_to_stage(network, options.stage, backend, parameters);
   place_parameters(network, options, parameters);
   if (options.transient_gradients) place_transient_gradients(network, parameters);
+  if (options.stage.is_whole()) {
+    network.uncut = {network.instructions, network.forward_instructions, network.values};
+  }
   if (options.activation_limit > 0) {
     recompute(network.instructions, network.forward_instructions, network.values, backend,
               options.activation_limit);

@@ -10,6 +10,7 @@
 #include "model/emitter.h"
 #include "model/graph.h"
 #include "model/program.h"
+#include "model/stages.h"
 
 namespace trireme::model {
 
@@ -61,6 +62,8 @@ struct CompiledNetwork {
   size_t cache_bytes = 0;
   std::vector<CarriedState> carried_states;
   std::array<size_t, kPorts> stage_port_bytes{};  // see Program::port_bytes
+  // A whole network before operations are repeated, fused or work in place, for Program::cuts.
+  InstructionList uncut;
   std::vector<CompiledNode> nodes;
   std::vector<int64_t> parameter_begins;
   std::vector<int64_t> running_stat_begins;

@@ -39,6 +39,7 @@ struct ModelInput {
 
 struct Node {
   std::string name;
+  std::vector<std::string> fused;  // names of the layers that were fused into this one
   std::unique_ptr<Layer> layer;
   std::vector<int> inputs;  // indices of the nodes read; -1 is the network's input
   Signature signature;      // output shape, parameters and running statistics

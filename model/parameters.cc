@@ -73,14 +73,18 @@ void reorder(ops::Backend& backend, const TensorSpec& from_spec, const void* fro
 
 int64_t Parameters::count() const {
   int64_t total = 0;
-  for (const Parameter& parameter : all) total += parameter.spec.shape.elements();
+  for (const auto* part : {&all, &of_other_stages}) {
+    for (const Parameter& parameter : *part) total += parameter.spec.shape.elements();
+  }
   return total;
 }
 
 int64_t Parameters::trained_count() const {
   int64_t total = 0;
-  for (const Parameter& parameter : all) {
-    if (!parameter.frozen) total += parameter.spec.shape.elements();
+  for (const auto* part : {&all, &of_other_stages}) {
+    for (const Parameter& parameter : *part) {
+      if (!parameter.frozen) total += parameter.spec.shape.elements();
+    }
   }
   return total;
 }

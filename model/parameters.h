@@ -80,8 +80,10 @@ struct Parameters {
   std::vector<RunningStatistic> running_stats_of_other_stages;
   int64_t updated_stat_elements = 0;  // elements that training updates; frozen ones follow
   int64_t running_stat_elements = 0;  // size of the array of running statistics
-  int64_t count() const;              // values in all parameters, without padding
-  int64_t trained_count() const;      // values in trained parameters, without padding
+  // Return the number of values in all (or the trained) parameters of the network, also in those of
+  // other pipeline stages, without padding.
+  int64_t count() const;
+  int64_t trained_count() const;
   size_t array_bytes() const { return elements * size_of(array_dtype()); }
   size_t trained_bytes() const { return trained_elements * size_of(array_dtype()); }
   size_t running_stat_bytes() const { return running_stat_elements * size_of(array_dtype()); }

@@ -7,6 +7,7 @@
 
 #include "model/activations.h"
 #include "model/compile.h"
+#include "model/fuse_activations.h"
 #include "model/stages.h"
 
 namespace trireme::model {
@@ -70,8 +71,7 @@ bool Program::reads_samples() const {
 }
 
 std::vector<Cut> Program::cuts() const {
-  return possible_cuts({network_->instructions, network_->forward_instructions, network_->values},
-                       network_->nodes.size());
+  return possible_cuts(network_->uncut, network_->nodes.size());
 }
 
 std::vector<int> Program::parameters_of(int begin, int end) const {
@@ -93,8 +93,9 @@ size_t Program::activation_bytes_of(int begin, int end, ops::Backend& backend) c
   if (begin > 0) stage.begins.push_back(begin);
   if (end < static_cast<int>(network_->nodes.size())) stage.begins.push_back(end);
   stage.index = begin > 0 ? 1 : 0;
-  InstructionList list{network_->instructions, network_->forward_instructions, network_->values};
+  InstructionList list = network_->uncut;
   keep_stage(list, stage, backend);
+  fuse_activations(list.instructions, list.forward, list.values, backend);
   share_in_place(list.instructions, list.values);
   return plan_activations(list.instructions, list.values).bytes;
 }

@@ -33,22 +33,25 @@ void require_size(const std::string& name, const Shape& shape) {
 
 NetworkSize size_of(const Graph& graph, int64_t batch) {
   NetworkSize size;
-  const auto check_output = [&](const std::string& layer, const Shape& shape) {
+  const auto check_output = [&](const std::string& layer, const Shape& shape, bool in_parts) {
     const auto elements = product(shape.elements(), batch, kMaxOutput);
     if (!elements) {
       throw ConfigError("model", fmt::format("layer '{}': the output of shape {} exceeds the limit "
                                              "of {} elements for {} samples",
                                              layer, shape.to_string(), kMaxOutput, batch));
     }
-    if (*elements > size.largest_output) {
+    if (!in_parts && *elements > size.largest_output) {
       size.largest_output = *elements;
       size.largest_output_layer = layer;
     }
   };
-  check_output("input", graph.input.input.shape);
+  check_output("input", graph.input.input.shape, false);
   int64_t max = 0;
+  // The logits of a language model are computed in parts, with the loss.
+  const int before_loss = graph.nodes.back().inputs[0];
   for (const Node& node : graph.nodes) {
-    check_output(node.name, node.signature.output);
+    const bool feeds_loss = before_loss >= 0 && &node == &graph.nodes[before_loss];
+    check_output(node.name, node.signature.output, feeds_loss && node.layer->is_linear());
     int64_t own = 0;
     for (const auto& parameter : node.signature.parameters) {
       if (!parameter.tied_to.empty()) continue;  // counted there

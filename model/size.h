@@ -21,9 +21,11 @@ void require_size(const std::string& name, const Shape& shape);
 // Sizes in elements, small enough that their sizes in bytes do not overflow.
 struct NetworkSize {
   int64_t parameters = 0;
-  int64_t trained = 0;               // number of these parameters that are trained
-  std::string largest_layer;         // the layer with the largest number of parameters
-  int64_t largest_output = 0;        // largest output of a layer for a micro-batch, or the input
+  int64_t trained = 0;        // number of these parameters that are trained
+  std::string largest_layer;  // the layer with the largest number of parameters
+  // Largest output of a layer for a micro-batch, or the input. Leaves out an output that may be
+  // computed in parts: that of a dense layer before the loss.
+  int64_t largest_output = 0;
   std::string largest_output_layer;  // the layer that has it, or "input"
 };
 

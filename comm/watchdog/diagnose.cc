@@ -8,14 +8,14 @@
 #include <span>
 #include <tuple>
 #include <utility>
+#include <vector>
+
+#include "comm/watchdog/waits.h"
 
 namespace trireme::comm {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-// A view older than this, or without a heartbeat for as long, is not used to call a rank late.
-constexpr int64_t kFreshTicks = 8;
-
 int64_t to_ns(double seconds) { return seconds > 0 ? static_cast<int64_t>(seconds * 1e9) : kNever; }
 
 std::string seconds(int64_t ns) {
@@ -23,18 +23,19 @@ std::string seconds(int64_t ns) {
   return value < 10 ? fmt::format("{:.1f} s", value) : fmt::format("{:.0f} s", value);
 }
 
-// Returns the rank's latest call on the group; null if it is not a member.
-const CallView* call_in(const RankView& view, uint64_t group) {
-  const auto found = std::ranges::find(view.calls, group, &CallView::group);
-  return found == view.calls.end() ? nullptr : &*found;
+// Describes the call that the rank has been in for longest, if any, and its phase.
+std::string describe_position(const RankView& view) {
+  const CallView* call = nullptr;
+  for (const CallView& each : view.calls) {
+    if (each.began != 0 && (!call || each.began < call->began)) call = &each;
+  }
+  if (!call) return describe_phase(view);
+  return fmt::format("{}, last phase: {}", describe(*call), describe_phase(view));
 }
 
 class Diagnoser {
  public:
-  explicit Diagnoser(const RunSnapshot& snapshot) : s_(snapshot) {
-    find_groups();
-    find_waits();
-  }
+  explicit Diagnoser(const RunSnapshot& snapshot) : s_(snapshot), waits_(snapshot) {}
 
   std::optional<Diagnosis> diagnosis() const {
     const Failure failure = first_failure();
@@ -59,26 +60,14 @@ class Diagnoser {
     int rank = -1;
     bool primary = false;  // not caused_by_peer
   };
-  struct Caller {
-    const RankView* rank;
-    const CallView* call;
-  };
-  // A rank that is waiting in a call, and the members of the group that have not called it yet.
-  struct Wait : Caller {
-    std::vector<int> missing;
-  };
-
   const RankView& rank(int number) const { return s_.ranks[number]; }
   const Member& member(int number) const { return s_.members[number]; }
-  int64_t age(int64_t when) const { return s_.now - std::max(when, s_.awake_since); }
-  // Returns true if the view is recent. Views of ranks on other hosts arrive in messages.
-  bool fresh(const RankView& view) const { return age(view.seen) <= kFreshTicks * s_.tick; }
-  bool has_heartbeat(const RankView& view) const {
-    return age(view.heartbeat) <= kFreshTicks * s_.tick;
-  }
+  int64_t age(int64_t when) const { return s_.age(when); }
   static bool running(const RankView& view) { return view.ended == 0; }
   // Returns true if the rank has left the run and no other rank waits for it.
-  bool left(const RankView& view) const { return view.phase == Phase::kEnd && !awaited(view.rank); }
+  bool left(const RankView& view) const {
+    return view.phase == Phase::kEnd && !waits_.awaited(view.rank);
+  }
 
   int64_t timeout_of(const RankView& view) const {
     return to_ns(view.process_steps > 0 ? s_.options.timeout : s_.options.first_timeout);
@@ -90,89 +79,14 @@ class Diagnoser {
     return timeout_of(view) > kNever - saving ? kNever : timeout_of(view) + saving;
   }
 
-  void find_groups() {
-    for (const RankView& view : s_.ranks) {
-      for (const CallView& call : view.calls) {
-        if (std::ranges::find(groups_, call.group) == groups_.end()) groups_.push_back(call.group);
-      }
-    }
-  }
-
-  void find_waits() {
-    for (const RankView& view : s_.ranks) {
-      if (!running(view) || !fresh(view)) continue;
-      for (const CallView& call : view.calls) {
-        if (call.began == 0) continue;
-        waits_.push_back({{&view, &call}, {}});
-        waits_.back().missing = is_transfer(call.operation) ? late_peer(view, call) : behind(call);
-      }
-    }
-  }
-
-  // Returns the members of the call's group that have not called it yet.
-  std::vector<int> behind(const CallView& call) const {
-    std::vector<int> ranks;
-    for (const RankView& other : s_.ranks) {
-      const CallView* its = call_in(other, call.group);
-      // Every rank is a member of the world, even before its ledger has an entry for it.
-      const bool is_member = its || call.group == Group::kWorld;
-      if (is_member && (its ? its->sequence : 0) < call.sequence) ranks.push_back(other.rank);
-    }
-    return ranks;
-  }
-
-  // Returns the other member of a group of two if it has not begun the transfer yet. In larger
-  // groups the peer is unknown.
-  std::vector<int> late_peer(const RankView& view, const CallView& call) const {
-    std::vector<int> peers;
-    bool late = false;
-    for (const RankView& other : s_.ranks) {
-      const CallView* its = call_in(other, call.group);
-      if (!its || other.rank == view.rank) continue;
-      peers.push_back(other.rank);
-      late = its->transfers < call.transfers;
-    }
-    return peers.size() == 1 && late ? peers : std::vector<int>();
-  }
-
-  // Returns true if another rank waits for this one.
-  bool awaited(int number) const {
-    return std::ranges::any_of(waits_, [&](const Wait& each) {
-      return std::ranges::find(each.missing, number) != each.missing.end();
-    });
-  }
-
-  bool waits(int number) const {
-    return std::ranges::any_of(waits_, [&](const Wait& each) {
-      return each.rank->rank == number && !in_background(each);
-    });
-  }
-
-  // Returns true for a transfer between pipeline stages during which the rank computes something
-  // else.
-  static bool in_background(const Wait& wait) {
-    return is_transfer(wait.call->operation) && within_step(wait.rank->phase) &&
-           !wait.rank->awaits_transfer;
-  }
-
   // --- Parts of messages.
 
   std::string describe_rank(int number) const { return trireme::comm::describe_rank(s_, number); }
 
-  // Describes the call that the rank has been in for longest, if any, and its phase.
-  std::string describe_position(const RankView& view) const {
-    const CallView* call = nullptr;
-    for (const CallView& each : view.calls) {
-      if (each.began != 0 && (!call || each.began < call->began)) call = &each;
-    }
-    if (!call) return describe_phase(view);
-    return fmt::format("{}, last phase: {}", describe(*call), describe_phase(view));
-  }
-
   // Returns "; rank 0 is waiting for it in ...", or an empty string if no rank is.
   std::string waiting_ranks(int number) const {
     std::map<std::string, std::vector<int>> ranks_by_call;
-    for (const Wait& wait : waits_) {
+    for (const Wait& wait : waits_.all()) {
       if (std::ranges::find(wait.missing, number) == wait.missing.end()) continue;
       ranks_by_call[describe(*wait.call)].push_back(wait.rank->rank);
     }
@@ -256,7 +170,7 @@ class Diagnoser {
 
   // Finds different collectives with the same number.
   std::optional<Diagnosis> mismatch() const {
-    for (const uint64_t group : groups_) {
+    for (const uint64_t group : waits_.groups()) {
       std::map<uint64_t, std::vector<Caller>> by_number;
       for (const RankView& view : s_.ranks) {
         const CallView* call = call_in(view, group);
@@ -310,7 +224,8 @@ class Diagnoser {
   std::optional<Diagnosis> stopped() const {
     for (const RankView& view : s_.ranks) {
       const int64_t silence = age(view.heartbeat);
-      if (!running(view) || left(view) || !fresh(view) || silence < timeout_of(view)) continue;
+      if (!running(view) || left(view) || !s_.is_fresh(view) || silence < timeout_of(view))
+        continue;
       const bool by_signal = view.state == 'T' || view.state == 't';
       const std::string problem =
           by_signal ? fmt::format("was suspended {} ago (SIGSTOP or a debugger)", seconds(silence))
@@ -325,9 +240,9 @@ class Diagnoser {
   // Finds the rank that others have waited for longest, if it is not waiting itself.
   std::optional<Diagnosis> stuck() const {
     std::map<int, const Wait*> first_wait;  // by awaited rank
-    for (const Wait& wait : waits_) {
+    for (const Wait& wait : waits_.all()) {
       for (const int number : wait.missing) {
-        if (waits(number)) continue;
+        if (waits_.waiting(number)) continue;
         const Wait*& first = first_wait[number];
         if (!first || wait.call->began < first->call->began) first = &wait;
       }
@@ -336,7 +251,7 @@ class Diagnoser {
     int64_t longest = 0;
     for (const auto& [number, wait] : first_wait) {
       const RankView& view = rank(number);
-      if (!fresh(view) || !has_heartbeat(view)) continue;  // other rules handle this
+      if (!s_.is_fresh(view) || !s_.has_heartbeat(view)) continue;  // other rules handle this
       if (age(wait->call->began) >= kConfirmDelay && view.step > wait->rank->step + 1) {
         return ran_ahead(view, *wait);
       }
@@ -371,31 +286,25 @@ class Diagnoser {
 
   // Returns a wait that has exceeded the timeout, or null.
   const Wait* overdue() const {
-    for (const Wait& wait : waits_) {
+    for (const Wait& wait : waits_.all()) {
       if (age(wait.call->began) >= timeout_of(*wait.rank)) return &wait;
     }
     return nullptr;
-  }
-
-  // Returns true if an awaited rank is not waiting itself, and so may still make the call.
-  bool rank_may_still_arrive() const {
-    return std::ranges::any_of(waits_, [&](const Wait& wait) {
-      return std::ranges::any_of(wait.missing, [&](int each) { return !waits(each); });
-    });
   }
 
   // Finds an overdue call that no rank is missing in, or in which all missing ranks are waiting in
   // other calls.
   std::optional<Diagnosis> deadlock() const {
     const bool all_seen = std::ranges::all_of(s_.ranks, [&](const RankView& each) {
-      return !running(each) || (fresh(each) && has_heartbeat(each));
+      return !running(each) || (s_.is_fresh(each) && s_.has_heartbeat(each));
     });
-    if (!overdue() || !all_seen || rank_may_still_arrive()) return {};
+    if (!overdue() || !all_seen || waits_.awaited_rank_may_call()) return {};
+    const std::vector<uint64_t>& groups = waits_.groups();
     std::map<std::pair<ptrdiff_t, uint64_t>, std::vector<const Wait*>> by_call;
-    for (const Wait& wait : waits_) {
+    for (const Wait& wait : waits_.all()) {
       if (age(wait.call->began) < timeout_of(*wait.rank)) continue;
       if (wait.missing.empty()) return no_progress(wait);
-      const auto group = std::ranges::find(groups_, wait.call->group) - groups_.begin();
+      const auto group = std::ranges::find(groups, wait.call->group) - groups.begin();
       by_call[{group, wait.call->sequence}].push_back(&wait);
     }
     std::string text = fmt::format("{}: the ranks wait for each other", kMismatch);
@@ -411,7 +320,7 @@ class Diagnoser {
 
   Diagnosis no_progress(const Wait& late) const {
     std::vector<int> ranks;
-    for (const Wait& wait : waits_) {
+    for (const Wait& wait : waits_.all()) {
       if (wait.call->group == late.call->group && wait.call->sequence == late.call->sequence) {
         ranks.push_back(wait.rank->rank);
       }
@@ -443,8 +352,7 @@ class Diagnoser {
   }
 
   const RunSnapshot& s_;
-  std::vector<uint64_t> groups_;  // in the order of the ledger entries of their lowest members
-  std::vector<Wait> waits_;
+  Waits waits_;
 };
 
 }  // namespace

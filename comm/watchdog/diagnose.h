@@ -5,31 +5,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "comm/watchdog/view.h"
+#include "comm/watchdog/snapshot.h"
 
 namespace trireme::comm {
-
-// The state of another host, combined from what all ranks of this host know.
-struct HostView {
-  int64_t heard = 0;   // when its latest message arrived
-  int64_t closed = 0;  // when the last connection to it was closed; 0 if one is open
-};
-
-// The state of all ranks as this rank knows it. Times are CLOCK_MONOTONIC of this host, in
-// nanoseconds.
-struct RunSnapshot {
-  int64_t now = 0;
-  int64_t tick = 0;         // interval at which the watchdog takes snapshots
-  int64_t awake_since = 0;  // not suspended since then; earlier waiting does not count
-  int own_rank = 0;
-  WatchOptions options;
-  std::vector<std::string> roles;  // by rank; empty if all ranks do the same
-  std::vector<Member> members;     // by rank
-  std::vector<RankView> ranks;     // by rank
-  std::vector<HostView> hosts;     // by host; the entry of this rank's own host is ignored
-};
 
 enum class Fault : uint8_t {
   kFailed,       // a rank reported an error or crashed

@@ -54,6 +54,7 @@ void fuse(Graph& graph) {
     Node& reader = graph.nodes[next];
     Node& node = graph.nodes[n];
     if (!node.layer->fuse(*reader.layer)) continue;
+    node.fused.push_back(reader.name);
     node.signature.output = reader.signature.output;
     for (int input : reader.inputs) {
       if (input != n) node.inputs.push_back(input);

@@ -84,6 +84,12 @@ TEST(Inspect, PlansMemoryInBytes) {
   }
 }
 
+TEST(Inspect, MeasuresStatefulLayers) {
+  const Outcome outcome =
+      run({"inspect", "lstm", "--set", "model.zoo.stateful=true", "--batch", "1"});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+}
+
 TEST(Inspect, SuggestsTheNearestNetwork) {
   const Outcome outcome = run({"inspect", "resnet81"});
   EXPECT_EQ(outcome.code, 2);
@@ -108,6 +114,26 @@ TEST(Bench, ReportsTheStepAndItsParts) {
     EXPECT_GE(result["exposed_comm_fraction"].get<double>(), 0);
     EXPECT_LT(result["exposed_comm_fraction"].get<double>(), 1);
   }
+}
+
+TEST(Bench, ReportsTheStageThatWaitsLeast) {
+  const std::vector<std::string> command{"bench",   "resnet20", "--batch", "4",
+                                         "--steps", "5",        "--json"};
+  const Json alone = Json::parse(run(command).out);
+  std::vector<std::string> in_stages = command;
+  in_stages.insert(in_stages.end(), {"--set", "parallel.stages=2"});
+  const Outcome outcome = run(in_stages, 2);
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  const Json result = Json::parse(outcome.out);
+  EXPECT_TRUE(result.contains("stage"));
+  EXPECT_GE(result["idle_ms"].get<double>(), 0);
+  EXPECT_EQ(result["parameters"], alone["parameters"]);
+  // The batch is twice as large, and each of the two ranks computes half of it on average.
+  EXPECT_NEAR(result["flops_per_step"].get<double>() / alone["flops_per_step"].get<double>(), 1,
+              1e-6);
+  const Outcome refused = run(in_stages);
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_NE(refused.error.find("2 stages need a multiple of 2 ranks"), std::string::npos);
 }
 
 TEST(Doctor, NamesRanksAndLibraries) {

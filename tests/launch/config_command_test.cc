@@ -120,6 +120,37 @@ TEST(ConfigCheck, FindsErrorsThatPreventTraining) {
   EXPECT_EQ(elsewhere.code, 0) << elsewhere.error;
 }
 
+// The last stage has most of the parameters.
+TEST(ConfigCheck, ComparesTheMemoryOfAllStages) {
+  const Scratch scratch;
+  const std::string tiny = scratch.write("tiny.txtpb", kTiny);
+  const auto with_limit = [&](const char* command, int bytes) {
+    std::vector<std::string> words{command, tiny, "--ranks", "2"};
+    if (command == std::string("check")) words.insert(words.begin(), "config");
+    for (const std::string& field :
+         {std::string("model.zoo.hidden=4,400"), std::string("parallel.stages=2"),
+          std::string("parallel.cut_after=fc1"), "memory.limit_bytes=" + std::to_string(bytes)}) {
+      words.insert(words.end(), {"--set", field});
+    }
+    return run(words);
+  };
+  const Outcome fits = with_limit("check", 1'000'000);
+  EXPECT_EQ(fits.code, 0) << fits.error;
+  EXPECT_TRUE(says(fits, "per rank of stage 1, which needs most")) << fits.out;
+  const Outcome refused = with_limit("check", 40'000);
+  EXPECT_EQ(refused.code, 2) << refused.out;
+  EXPECT_NE(refused.error.find("a rank needs "), std::string::npos) << refused.error;
+  // The limit that the message names is one with which all stages fit.
+  const std::string wanted = "memory.limit_bytes: ";
+  const size_t at = refused.error.rfind(wanted);
+  ASSERT_NE(at, std::string::npos) << refused.error;
+  const int enough = std::stoi(refused.error.substr(at + wanted.size()));
+  EXPECT_EQ(with_limit("check", enough).code, 0);
+  EXPECT_EQ(with_limit("check", enough - 1).code, 2);
+  const Outcome inspected = with_limit("inspect", 40'000);
+  EXPECT_NE(inspected.error.find("warning: "), std::string::npos) << inspected.out;
+}
+
 // All commands that would allocate the memory check it first.
 TEST(ConfigCheck, ReportsTheCauseIfMemoryDoesNotSuffice) {
   const Scratch scratch;

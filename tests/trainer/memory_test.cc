@@ -188,11 +188,61 @@ TEST_P(MemoryTest, ChoosesTheLargestMicroBatchThatFits) {
   }
 }
 
+// Smaller micro-batches would add an array of gradients.
+TEST_P(MemoryTest, RecomputesIfNoMicroBatchFitsWithout) {
+  const std::vector<std::string> whole{"batch.global=" + std::to_string(2 * world_->size())};
+  const Config one_pass = config(kSyncNorm, "one-pass", whole);
+  const TrainingProgram least = plan(one_pass, 1);
+  ASSERT_LT(least.memory.total(), plan(one_pass, 0).memory.total());
+  std::vector<std::string> chosen = whole;
+  chosen.insert(chosen.end(), {"batch.micro=-1", limit(least.memory.total())});
+  const Config largest = config(kSyncNorm, "largest", chosen);
+  EXPECT_LE(plan(largest, least.memory.total()).memory.total(), least.memory.total());
+}
+
+// What the program itself needs is not for plans.
+TEST_P(MemoryTest, LeavesRoomForTheProgram) {
+  const Config settings =
+      parse_config(kStepConfig, "test", std::vector<std::string>{"train.device=" + GetParam()});
+  const auto device = create_device(settings, *world_);
+  const auto backend = create_backend(settings, *device);
+  const auto dataset = open_data(settings, data::Part::kTraining);
+  const model::Graph graph = build_network(settings, dataset->spec());
+  const RankMemory needed = plan(settings, 1).memory;
+  const auto require = [&](size_t spare, const Config& config) {
+    MemoryBudget budget{2 * needed.total() + 1000 + spare, "this host has", 2, /*checkpoint=*/1000,
+                        /*unplanned=*/500};
+    const TrainingTarget target{config,
+                                graph,
+                                *backend,
+                                world_->size(),
+                                memory_limit(config, budget),
+                                steps_in_flight(device->kind())};
+    require_fits(target, needed, budget);
+  };
+  EXPECT_NO_THROW(require(1000, settings));
+  try {
+    require(998, settings);
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("of which the copy of a checkpoint takes 1000 B "
+                                                 "and the program takes 500 B per rank"));
+  }
+  // A configured limit replaces the room for the program, but there is no more memory than that.
+  Config limited = settings;
+  limited.run.mutable_memory()->set_limit_bytes(int64_t{1} << 40);
+  EXPECT_NO_THROW(require(0, limited));
+  EXPECT_THROW(require(-2, limited), ConfigError);
+}
+
 TEST_P(MemoryTest, TheChosenMicroBatchIsInTheResolvedConfiguration) {
   run(kPlain, "chosen", {"batch.micro=-1", "train.max_steps=1"});
   const std::string resolved = file(folder("chosen") / "config.txtpb");
   EXPECT_THAT(resolved, testing::HasSubstr("micro: "));
   EXPECT_THAT(resolved, testing::Not(testing::HasSubstr("micro: -1")));
+  // The checkpoint has it, too, so that a run that resumes with another number says so.
+  EXPECT_THAT(file(checkpoint("chosen", 1) / "state.json"),
+              testing::Not(testing::HasSubstr("micro: -1")));
   // The memory of an emulated GPU is not known.
   if (GetParam() == "cpu" || create_device(config(kPlain, "device"), *world_)->load()) {
     EXPECT_THAT(resolved, testing::HasSubstr("limit_bytes: "));

@@ -239,6 +239,7 @@ TEST(Csv, RowsHaveACellForEachColumn) {
   Table table;
   StepRecord scaled = record(2);
   scaled.loss_scale = 1024;
+  scaled.idle_ms = 3.5;
   table.append(
       0, {record(1), scaled,
           EvaluationRecord{.step = 2, .samples = 10, .metrics = {.loss = 0.5, .accuracy = 0.25}},
@@ -247,8 +248,8 @@ TEST(Csv, RowsHaveACellForEachColumn) {
   ASSERT_EQ(steps.size(), 3u);
   for (const std::string& row : steps) EXPECT_EQ(commas(row), commas(steps[0])) << row;
   EXPECT_TRUE(steps[1].starts_with("1,0,1,0.1,")) << steps[1];
-  EXPECT_TRUE(steps[1].ends_with(",,0")) << steps[1];
-  EXPECT_TRUE(steps[2].ends_with(",1024,0")) << steps[2];
+  EXPECT_TRUE(steps[1].ends_with(",,0,")) << steps[1];
+  EXPECT_TRUE(steps[2].ends_with(",1024,0,3.5")) << steps[2];
   const auto evaluations = table.rows("evaluations.csv");
   ASSERT_EQ(evaluations.size(), 3u);
   EXPECT_EQ(evaluations[0],

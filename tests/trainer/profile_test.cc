@@ -164,7 +164,7 @@ TEST(CostTest, TableShowsPercentagesOfTheStepAndOfThePeaks) {
   CostSum sum;
   sum.add(two_steps());
   // a: 8 kFLOP at 8 GFLOP/s are 1 us of its 2 us; b: 3000 bytes at 1 GB/s are 3 us of its 6 us.
-  const std::string table = cost_table(sum.mean(), {8e9, 1e9}, "net, FP32");
+  const std::string table = cost_table({sum.mean()}, {8e9, 1e9}, "net, FP32");
   EXPECT_THAT(table, HasSubstr("net, FP32: means of 2 steps on 1 rank\n"));
   EXPECT_THAT(table, ::testing::ContainsRegex("\nforward  +0.009 +75.0%\n"));
   EXPECT_THAT(table, ::testing::ContainsRegex("\nnot accounted for  +0.001 +8.3%\n"));
@@ -174,6 +174,21 @@ TEST(CostTest, TableShowsPercentagesOfTheStepAndOfThePeaks) {
   EXPECT_THAT(table, ::testing::ContainsRegex(
                          "\na  +conv2d +0.001 +0.001 +16.7% +8.00 k +200 B +50.0% +10.0%\n"));
   EXPECT_THAT(table, ::testing::ContainsRegex("\nall layers  +0.007 +0.001 +66.7% "));
+}
+
+TEST(CostTest, TableHasAPartForEachStage) {
+  CostSum first, second;
+  first.add(two_steps());
+  RankTrace slower = two_steps();
+  for (TraceEvent& event : slower.events) event.begin *= 3, event.duration *= 3;
+  second.add(slower);
+  const std::string table = cost_table({first.mean(), second.mean()}, {}, "net");
+  const size_t middle = table.find("net: means of 2 steps on 1 rank of stage 1\n");
+  ASSERT_NE(middle, std::string::npos) << table;
+  const std::string top = table.substr(0, middle), bottom = table.substr(middle);
+  EXPECT_TRUE(top.starts_with("net: means of 2 steps on 1 rank of stage 0\n")) << top;
+  EXPECT_THAT(top, ::testing::ContainsRegex("\nforward  +0.009 +75.0%\n"));
+  EXPECT_THAT(bottom, ::testing::ContainsRegex("\nforward  +0.027 +75.0%\n"));
 }
 
 TEST(CostTest, TableShowsTheTenSlowestLayersAndTheSumOfTheRest) {
@@ -187,7 +202,7 @@ TEST(CostTest, TableShowsTheTenSlowestLayersAndTheSumOfTheRest) {
   }
   CostSum sum;
   sum.add(trace);
-  const std::string table = cost_table(sum.mean(), {}, "net");
+  const std::string table = cost_table({sum.mean()}, {}, "net");
   const std::vector<std::string> lines = lines_of(table);
   const auto head = std::ranges::find_if(
       lines, [](const std::string& line) { return line.starts_with("slowest layers"); });

@@ -42,6 +42,16 @@ TEST(Progress, PlainOutputIsOneLinePerEpoch) {
             "eval loss 0.3000  accuracy 90.00%\n");
 }
 
+TEST(Progress, ShowsTheTimeOfWaitingForOtherStages) {
+  Captured out;
+  Progress progress({.put = out.put()}, 1, 100);
+  Progress::Step step = at(1);
+  step.idle = 0.25 * step.seconds;
+  progress.step(step, Progress::Clock::now());
+  progress.epoch_done(1, 0.25, std::nullopt);
+  EXPECT_TRUE(out.text().ends_with("  exposed comm 20%  idle 25%\n")) << out.text();
+}
+
 TEST(Progress, CountsTokens) {
   Captured out;
   Progress progress({.put = out.put()}, 1, 100);

@@ -155,8 +155,10 @@ class Validator {
       fail("batch.global", "is missing: set the number of samples per update over all ranks");
     at_least<int64_t>("batch.global", run_.batch().global(), 1);
     at_most<int64_t>("batch.global", run_.batch().global(), kMaxBatch);
-    if (run_.batch().has_micro() && run_.batch().micro() != kLargestMicro) {
-      at_least<int64_t>("batch.micro", run_.batch().micro(), 1);
+    const int64_t micro = run_.batch().micro();
+    if (run_.batch().has_micro() && micro != kLargestMicro && micro < 1) {
+      fail("batch.micro",
+           fmt::format("must be at least 1, or -1 for the largest that fits, got {}", micro));
     }
     if (run_.memory().has_limit_bytes()) {
       at_least<int64_t>("memory.limit_bytes", run_.memory().limit_bytes(), 1);
@@ -185,12 +187,13 @@ class Validator {
     at_least("parallel.stages", parallel.stages(), 0);
     at_most("parallel.stages", parallel.stages(), kMaxStages);
     if (!parallel.cut_after().empty() && parallel.stages() == 0) {
-      fail("parallel.cut_after", "requires a number of parallel.stages");
+      fail("parallel.cut_after", "requires a number of parallel.stages, not 0");
     }
     if (!parallel.cut_after().empty() && parallel.cut_after_size() != parallel.stages() - 1) {
-      fail("parallel.cut_after",
-           fmt::format("names {} layers, but parallel.stages: {} requires {}",
-                       parallel.cut_after_size(), parallel.stages(), parallel.stages() - 1));
+      fail(
+          "parallel.cut_after",
+          fmt::format("cuts the network into {0} stages, but parallel.stages is {1}; set it to {0}",
+                      parallel.cut_after_size() + 1, parallel.stages()));
     }
     if (parallel.stages() > 1 && parallel.shard() == ParallelConfig::GRADIENTS) {
       fail("parallel.shard", "GRADIENTS cannot be combined with parallel.stages; use OPTIMIZER");

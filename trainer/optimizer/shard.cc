@@ -4,6 +4,10 @@
 
 namespace trireme::train {
 
+bool can_shard_gradients(const RunConfig& config) {
+  return config.parallel().stages() <= 1 && !config.data().has_length_buckets();
+}
+
 Shard shard_of(const RunConfig& config, int rank, int ranks) {
   const Grid grid = grid_of(config, rank, ranks);
   if (config.parallel().shard() == ParallelConfig::NONE || grid.replicas == 1) return {};

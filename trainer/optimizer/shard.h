@@ -19,6 +19,9 @@ struct Shard {
   bool is_whole() const { return count == 1; }
 };
 
+// Returns whether parallel.shard may be GRADIENTS.
+bool can_shard_gradients(const RunConfig& config);
+
 // Returns the shard of a rank of a run (parallel.shard). The replicas of a stage have its shards.
 Shard shard_of(const RunConfig& config, int rank, int ranks);
 

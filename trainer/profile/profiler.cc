@@ -6,10 +6,12 @@
 #include <array>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "comm/control.h"
 #include "core/file.h"
 #include "core/version.h"
+#include "trainer/config/grid.h"
 #include "trainer/profile/table.h"
 #include "trainer/step/step_probe.h"
 
@@ -112,18 +114,21 @@ Profiler::Outcome Profiler::close() {
 
   std::optional<TraceFile> file;
   if (communicator_.rank() == 0) file.emplace(folder_ / "trace.json");
-  CostSum costs;
-  for (int rank = 0; rank < communicator_.size(); ++rank) {
+  const int ranks = communicator_.size();
+  std::vector<CostSum> stages(static_cast<size_t>(step_.stage().grid.stages));
+  for (int rank = 0; rank < ranks; ++rank) {
     const std::string text =
         broadcast(communicator_, rank == communicator_.rank() ? own : "", rank);
     if (!file) continue;
     const RankTrace trace = rank_trace_from(text);
     file->add(trace);
-    costs.add(trace);
+    stages[static_cast<size_t>(grid_of(config_.run, rank, ranks).stage)].add(trace);
   }
   const Peaks peaks = mean_peaks();
   if (!file) return {};
-  Outcome outcome{cost_table(costs.mean(), peaks, title()), file->finish(metadata(peaks))};
+  std::vector<StepCosts> costs;
+  for (const CostSum& stage : stages) costs.push_back(stage.mean());
+  Outcome outcome{cost_table(costs, peaks, title()), file->finish(metadata(peaks))};
   try {
     replace_durably(folder_ / "profile.txt", outcome.table);
   } catch (const Error& error) {

@@ -50,6 +50,15 @@ LayerCost sum_of(const std::vector<LayerCost>& layers, size_t first) {
   return sum;
 }
 
+std::string step_table(const StepCosts& costs) {
+  std::string text = fmt::format("{:<24} {:>11} {:>7}\n", "", "ms", "step");
+  for (const PhaseCost& phase : costs.phases) {
+    text += phase_line(phase.name, phase.seconds, costs.step);
+  }
+  text += phase_line("not accounted for", costs.unaccounted(), costs.step);
+  return text + phase_line("step", costs.step, costs.step);
+}
+
 std::string layer_table(const StepCosts& costs, const Peaks& peaks) {
   const size_t shown = std::min(kSlowestLayers, costs.layers.size());
   std::vector<LayerCost> rows(costs.layers.begin(),
@@ -129,19 +138,18 @@ StepCosts CostSum::mean() const {
   return costs;
 }
 
-std::string cost_table(const StepCosts& costs, const Peaks& peaks, const std::string& title) {
-  std::string text =
-      fmt::format("{}: means of {} step{} on {} rank{}\n\n", title, costs.steps,
-                  costs.steps == 1 ? "" : "s", costs.ranks, costs.ranks == 1 ? "" : "s");
-  text += fmt::format("{:<24} {:>11} {:>7}\n", "", "ms", "step");
-  for (const PhaseCost& phase : costs.phases) {
-    text += phase_line(phase.name, phase.seconds, costs.step);
+std::string cost_table(const std::vector<StepCosts>& stages, const Peaks& peaks,
+                       const std::string& title) {
+  std::string text;
+  for (size_t stage = 0; stage < stages.size(); ++stage) {
+    const StepCosts& costs = stages[stage];
+    text += fmt::format("{}: means of {} step{} on {} rank{}{}\n\n", title, costs.steps,
+                        costs.steps == 1 ? "" : "s", costs.ranks, costs.ranks == 1 ? "" : "s",
+                        stages.size() > 1 ? fmt::format(" of stage {}", stage) : "");
+    text += step_table(costs) + "\n" + layer_table(costs, peaks) + "\n";
   }
-  text += phase_line("not accounted for", costs.unaccounted(), costs.step);
-  text += phase_line("step", costs.step, costs.step) + "\n";
-  text += layer_table(costs, peaks);
   text += fmt::format(
-      "\narithmetic, memory: the part of a layer's time that its FLOP would take at {}FLOP/s and "
+      "arithmetic, memory: the part of a layer's time that its FLOP would take at {}FLOP/s and "
       "its bytes at {}/s,\nthe peaks measured on each rank with all ranks running at once. "
       "The bytes count every tensor of every operation,\nso layers whose tensors stay in caches "
       "may take less time than memory would.\nnot accounted for: between steps, where records, "

@@ -53,7 +53,8 @@ class CostSum {
 };
 
 // Returns a table of the phases of a step and of its ten slowest layers, with their times relative
-// to the peaks. `title` describes the profiled run.
-std::string cost_table(const StepCosts& costs, const Peaks& peaks, const std::string& title);
+// to the peaks, for each pipeline stage. `title` describes the profiled run.
+std::string cost_table(const std::vector<StepCosts>& stages, const Peaks& peaks,
+                       const std::string& title);
 
 }  // namespace trireme::train

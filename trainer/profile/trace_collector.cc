@@ -38,7 +38,7 @@ std::vector<EventDescriptor> common_descriptors(const Step& step) {
           {"exposed communication", kPhaseCategory},
           {"idle: other stages", kPhaseCategory},
           {"update", kPhaseCategory},
-          {"update", "update", {{"parameters", step.parameters().trained_count()}}},
+          {"update", "update", {{"parameters", step.parameters().trained_elements}}},
           {"batch to the device", "data"},
           {"next batch", "data"},
           {.name = "read", .category = "data", .number = "position"}};

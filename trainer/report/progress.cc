@@ -55,6 +55,7 @@ void Progress::step(const Step& step, Clock::time_point now) {
   window_.seconds += step.seconds;
   window_.data_wait += step.data_wait;
   window_.exposed_comm += step.exposed_comm;
+  if (step.idle) window_.idle = window_.idle.value_or(0) + *step.idle;
   const auto since = now - shown_;
   if (options_.live ? since < kLiveEvery : since < kPlainEvery) return;
   shown_ = now;
@@ -107,6 +108,7 @@ std::string Progress::speed() const {
   std::string text = fmt::format(
       "{}  data wait {:.0f}%  exposed comm {:.0f}%", speed_text(rate(window.samples), tokens),
       percent(window.data_wait, window.seconds), percent(window.exposed_comm, window.seconds));
+  if (window.idle) text += fmt::format("  idle {:.0f}%", percent(*window.idle, window.seconds));
   if (load_) {
     text += fmt::format("  gpu {:.0f}% {:.0f} W", load_->utilization_percent, load_->power_watts);
   }

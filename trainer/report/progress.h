@@ -45,6 +45,7 @@ class Progress {
     double seconds = 0;
     double data_wait = 0;                 // seconds of the step
     double exposed_comm = 0;              // seconds of the step
+    std::optional<double> idle = {};      // seconds of the step; set with pipeline stages
     std::optional<DeviceLoad> load = {};  // set if it was measured since the previous step
   };
   // Call after each step with the time at which it ended. Cheap unless a line is due.
@@ -65,6 +66,7 @@ class Progress {
     double seconds = 0;
     double data_wait = 0;
     double exposed_comm = 0;
+    std::optional<double> idle = {};
   };
   void begin_window();
   // Returns the speed since the previous line or, if there was no step since, before it.

@@ -174,16 +174,18 @@ void Reporter::step(int64_t step, const LaunchedStep& launched, const StepResult
   if (work_) totals_.work = totals_.work + work_->of(launched.batch);
   warn_of_sink_problems();
   if (!is_rank_0()) return;
-  progress_->step({.step = step,
-                   .epoch = launched.batch.epoch,
-                   .samples = launched.batch.global_rows,
-                   .tokens = tokens,
-                   .loss = mean_loss(result),
-                   .seconds = took,
-                   .data_wait = launched.data_wait,
-                   .exposed_comm = result.timings.exposed,
-                   .load = device_load(now)},
-                  now);
+  progress_->step(
+      {.step = step,
+       .epoch = launched.batch.epoch,
+       .samples = launched.batch.global_rows,
+       .tokens = tokens,
+       .loss = mean_loss(result),
+       .seconds = took,
+       .data_wait = launched.data_wait,
+       .exposed_comm = result.timings.exposed,
+       .idle = config_.parallel().stages() > 1 ? std::optional(result.timings.idle) : std::nullopt,
+       .load = device_load(now)},
+      now);
   if (checksum || step % config_.train().log_every_steps() == 0) {
     record(step, launched, result, checksum);
   }

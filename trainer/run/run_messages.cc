@@ -57,8 +57,9 @@ std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const Ru
                               run.batch().global(), plural(info.steps_per_epoch, "step"),
                               folder.path.string()));
   if (const Grid grid = grid_of(run, 0, ranks); grid.has_pipeline()) {
-    lines.push_back(fmt::format("pipeline: {} of {}", plural(grid.stages, "stage"),
-                                plural(grid.replicas, "replica")));
+    lines.push_back(fmt::format("pipeline: {} of {}, cut after {}", plural(grid.stages, "stage"),
+                                plural(grid.replicas, "replica"),
+                                fmt::join(info.last_layers, " and ")));
   }
   if (!info.recomputation.empty()) lines.push_back("memory: " + info.recomputation);
   if (resumed) {

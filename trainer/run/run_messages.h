@@ -23,10 +23,11 @@ class StepWork;
 struct RunInfo {
   Device* device = nullptr;  // must outlive the reporter
   int64_t parameters = 0;
-  int64_t trained_parameters = 0;  // out of `parameters`
-  std::string recomputation;       // see recomputation_text
-  std::string initial;             // source of the initial parameters; empty if they are random
-  std::string padding;             // see padding_text
+  int64_t trained_parameters = 0;        // out of `parameters`
+  std::vector<std::string> last_layers;  // of each pipeline stage but the last
+  std::string recomputation;             // see recomputation_text
+  std::string initial;  // source of the initial parameters; empty if they are random
+  std::string padding;  // see padding_text
   std::string training_data;
   std::string evaluation_data;
   data::BadRecords bad_records;  // skipped when the files were opened

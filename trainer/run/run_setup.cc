@@ -161,6 +161,8 @@ void RunSetup::compile() {
   const double peak = measured_peak();
   parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_,
                                        batches_in_memory(config_, threads), parts_.shorter);
+  BatchConfig& batch = *config_.run.mutable_batch();
+  if (batch.micro() == kLargestMicro) batch.set_micro(parts_.step->plan().micro);
   const std::string warning = pipeline_warning(config_, parts_.step->plan(), communicator_.size());
   if (!warning.empty()) parts_.reporter->warn(warning);
   parts_.work = std::make_unique<StepWork>(*parts_.step, communicator_, peak);
@@ -240,9 +242,6 @@ void RunSetup::write_descriptions(const std::string& environment) {
   const RunFolder& folder = parts_.folder;
   RunConfig resolved = config_.run;
   resolved.set_run_dir(folder.path.string());
-  if (resolved.batch().micro() == kLargestMicro) {
-    resolved.mutable_batch()->set_micro(parts_.step->plan().micro);
-  }
   if (const size_t limit = parts_.step->memory_limit(); limit > 0) {
     resolved.mutable_memory()->set_limit_bytes(static_cast<int64_t>(limit));
   }
@@ -259,6 +258,9 @@ RunInfo RunSetup::info() const {
   info.device = parts_.device.get();
   info.parameters = parts_.step->parameters().count();
   info.trained_parameters = parts_.step->parameters().trained_count();
+  for (const int begin : parts_.step->stage().stage.begins) {
+    info.last_layers.push_back(parts_.graph.nodes[static_cast<size_t>(begin) - 1].name);
+  }
   info.recomputation = recomputation_text(parts_.step->program());
   info.initial = start_.initial();
   info.training_data = training.description();

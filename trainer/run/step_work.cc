@@ -30,11 +30,18 @@ StepWork::StepWork(const Step& step, comm::Communicator& communicator, double pe
     : step_(step) {
   data::Batch full;
   full.global_rows = step.plan().global;
-  const double own = step.flops(full);
-  std::array<double, 3> all{own, peak_flops, peak_flops > 0 ? 0.0 : 1.0};
+  full_ = size_of(full);
+  std::array<double, 3> all{step.flops(full), peak_flops, peak_flops > 0 ? 0.0 : 1.0};
   comm::sum(communicator, all);
-  const bool known = own > 0 && all[2] == 0;
-  if (known) seconds_per_flop_ = all[0] / own / all[1];
+  const bool known = all[0] > 0 && all[2] == 0;
+  if (known) floor_seconds_ = all[0] / all[1];
+}
+
+// A stage may have no floating-point operations, but all compute the same number of micro-batches.
+double StepWork::size_of(const data::Batch& batch) const {
+  const Grid& grid = step_.stage().grid;
+  if (!grid.has_pipeline()) return step_.flops(batch);
+  return static_cast<double>(step_.plan().passes_of(batch.global_rows, grid.replicas));
 }
 
 void StepWork::count_padding(const data::Dataset& training, const data::OrderOptions& order,
@@ -47,7 +54,7 @@ void StepWork::count_padding(const data::Dataset& training, const data::OrderOpt
 
 StepWork::Amount StepWork::of(const data::Batch& batch) const {
   Amount amount;
-  amount.floor_seconds = seconds_per_flop_ * step_.flops(batch);
+  if (floor_seconds_ > 0) amount.floor_seconds = floor_seconds_ * size_of(batch) / full_;
   if (lengths_.empty()) return amount;
   const data::Order order(order_, seed_, batch.epoch, std::ssize(lengths_));
   double texts = 0;

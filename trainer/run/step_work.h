@@ -43,8 +43,12 @@ class StepWork {
   Amount of(const data::Batch& batch) const;
 
  private:
+  // Returns a number that is proportional to the work of the step.
+  double size_of(const data::Batch& batch) const;
+
   const Step& step_;
-  double seconds_per_flop_ = 0;  // of all ranks, per operation of this rank; 0 if unknown
+  double full_ = 0;           // size_of a full batch
+  double floor_seconds_ = 0;  // of a full batch; 0 if unknown
   std::vector<int32_t> lengths_;
   data::OrderOptions order_;
   uint64_t seed_ = 0;

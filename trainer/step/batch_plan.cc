@@ -29,11 +29,13 @@ BatchPlan plan_batch(const Config& config, int ranks) {
   const BatchConfig& batch = config.run.batch();
   require_grid(config, ranks);
   const Grid grid = grid_of(config.run, 0, ranks);
-  if (batch.global() < grid.replicas) {
+  // If the number of stages is to be chosen, there may be fewer replicas than ranks.
+  if (batch.global() < grid.replicas && config.run.parallel().stages() != 0) {
     throw ConfigError(config.where("batch.global"),
-                      fmt::format("{} is less than the {} ranks, which need a sample each; use at "
+                      fmt::format("{} is less than the {} {}, which need a sample each; use at "
                                   "least {} or fewer ranks",
-                                  batch.global(), grid.replicas, grid.replicas));
+                                  batch.global(), grid.replicas,
+                                  grid.has_pipeline() ? "replicas" : "ranks", grid.replicas));
   }
   const int64_t share = ceil_div(batch.global(), grid.replicas);
   const int64_t unset =
@@ -61,9 +63,9 @@ std::string pipeline_warning(const Config& config, const BatchPlan& plan, int ra
   if (plan.passes >= grid.stages) return "";
   return fmt::format(
       "a step has {} micro-batch{}, fewer than the {} pipeline stages, which are idle for at least "
-      "{:.0f}% of the time; lower batch.micro, raise batch.global or use fewer stages",
+      "{:.0f}% of the time; {}raise batch.global or use fewer stages",
       plan.passes, plan.passes == 1 ? "" : "es", grid.stages,
-      100 * pipeline_bubble(grid.stages, plan.passes));
+      100 * pipeline_bubble(grid.stages, plan.passes), plan.micro > 1 ? "lower batch.micro, " : "");
 }
 
 }  // namespace trireme::train

@@ -195,11 +195,11 @@ struct Evaluator::State {
   // Receives nothing ahead, so that an evaluation may be stopped after any batch.
   void forward(model::Context& context) {
     if (!exchange) return context.forward(*stream);
+    const PipelineAction pass{.forward = true, .micro_batch = 0};
     exchange->begin(1);
-    exchange->bind(context, 0);
-    exchange->before_forward(0);
+    exchange->before(pass, context);
     context.forward(*stream);
-    exchange->after_forward(0);
+    exchange->after(pass);
     exchange->end();
   }
 

@@ -5,6 +5,7 @@
 
 #include "model/context.h"
 #include "model/recompute.h"
+#include "trainer/step/carried_states.h"
 
 namespace trireme::train {
 namespace {
@@ -102,6 +103,9 @@ std::vector<double> measure_instructions(const model::Graph& graph, const model:
                           .running_stats = running_stats.data()},
                          activations.data());
   context.bind_batch(inputs.data(), targets.data(), state.as<ops::StepState>());
+  const CarriedStates carried(program, device, micro_batch);
+  const Buffer states_before = zeros(carried.current().bytes());
+  carried.bind(context, states_before, 0);
   InstructionTimer timer(program.instructions().size());
   context.observe(&timer);
   for (int pass = 0; pass < kPasses; ++pass) {

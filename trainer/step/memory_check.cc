@@ -20,7 +20,8 @@ constexpr int kMaxGrowth = 16;  // of the number of ranks, to try
 
 std::string size_text(size_t bytes) { return format_bytes(static_cast<double>(bytes)); }
 
-// Compiles the target's program if its lower bound fits. Returns nothing if it does not fit.
+// Compiles the program of the rank that needs most memory, if its lower bound fits. Returns nothing
+// if it does not fit.
 std::optional<TrainingProgram> fitting_program(const TrainingTarget& target) {
   const BatchPlan smallest = plan_batch(target.config, target.ranks);
   const DeviceKind kind = target.backend.device().kind();
@@ -29,7 +30,7 @@ std::optional<TrainingProgram> fitting_program(const TrainingTarget& target) {
     return std::nullopt;
   }
   model::Parameters parameters;
-  TrainingProgram compiled = compile_training(target, choose_passes(target), parameters);
+  TrainingProgram compiled = compile_largest_stage(target, choose_passes(target), parameters);
   if (compiled.memory.total() > target.limit) return std::nullopt;
   return compiled;
 }
@@ -39,7 +40,8 @@ struct MemoryChoice {
   ParallelConfig::Shard shard = ParallelConfig::NONE;
   bool sets_shard = false;
   bool sets_micro = false;
-  int ranks = 0;  // 0: as many as configured
+  int stages = 0;  // 0: as many as configured
+  int ranks = 0;   // 0: as many as configured
 };
 
 // Returns a description of the choice, or "" if the run would not fit with it.
@@ -47,6 +49,7 @@ std::string fitting_text(const TrainingTarget& target, const MemoryChoice& choic
   Config config = target.config;
   if (choice.sets_shard) config.run.mutable_parallel()->set_shard(choice.shard);
   if (choice.sets_micro) config.run.mutable_batch()->set_micro(kLargestMicro);
+  if (choice.stages > 0) config.run.mutable_parallel()->set_stages(choice.stages);
   const int ranks = choice.ranks > 0 ? choice.ranks : target.ranks;
   const auto compiled = fitting_program({.config = config,
                                          .graph = target.graph,
@@ -55,7 +58,6 @@ std::string fitting_text(const TrainingTarget& target, const MemoryChoice& choic
                                          .limit = target.limit,
                                          .batches = target.batches,
                                          .collective = target.collective,
-                                         .rank = target.rank,
                                          .cut_limit = target.cut_limit});
   if (!compiled) return "";
   std::vector<std::string> settings;
@@ -63,6 +65,7 @@ std::string fitting_text(const TrainingTarget& target, const MemoryChoice& choic
   if (choice.sets_shard) {
     settings.push_back("parallel.shard: " + ParallelConfig::Shard_Name(choice.shard));
   }
+  if (choice.stages > 0) settings.push_back(fmt::format("parallel.stages: {}", choice.stages));
   std::string text = fmt::format("{}", fmt::join(settings, " and "));
   if (choice.ranks > 0) {
     text += fmt::format("{}{} ranks with as much memory each", text.empty() ? "" : " on ", ranks);
@@ -74,7 +77,7 @@ std::string fitting_text(const TrainingTarget& target, const MemoryChoice& choic
 std::vector<ParallelConfig::Shard> further_shards(const RunConfig& run) {
   std::vector<ParallelConfig::Shard> shards;
   for (const auto shard : {ParallelConfig::OPTIMIZER, ParallelConfig::GRADIENTS}) {
-    const bool possible = shard != ParallelConfig::GRADIENTS || run.parallel().stages() == 1;
+    const bool possible = shard != ParallelConfig::GRADIENTS || can_shard_gradients(run);
     if (possible && shard > run.parallel().shard()) shards.push_back(shard);
   }
   return shards;
@@ -94,6 +97,25 @@ std::string fitting_ranks(const TrainingTarget& target, bool sets_micro) {
   for (choice.ranks = 2 * target.ranks; choice.ranks <= max_ranks; choice.ranks *= 2) {
     const std::string text = fitting_text(target, choice);
     if (!text.empty()) return text;
+  }
+  return "";
+}
+
+// Returns the smallest number of pipeline stages that fits, or "" if there is none or the network
+// has stages already.
+std::string fitting_stages(const TrainingTarget& target) {
+  const RunConfig& run = target.config.run;
+  if (run.parallel().stages() > 1 || run.parallel().shard() == ParallelConfig::GRADIENTS ||
+      run.data().has_length_buckets() || model::is_stateful(run.model())) {
+    return "";
+  }
+  for (int stages = 2; stages <= target.ranks; ++stages) {
+    if (target.ranks % stages != 0) continue;
+    try {
+      if (std::string text = fitting_text(target, {.stages = stages}); !text.empty()) return text;
+    } catch (const ConfigError&) {
+      return "";  // the network cannot be cut into so many
+    }
   }
   return "";
 }
@@ -127,12 +149,13 @@ std::pair<std::string, std::string> memory_advice(const TrainingTarget& target,
                                                   const MemoryBudget& budget) {
   const auto [field, change] = largest_part(target.config, memory);
   const std::string settings = settings_that_fit(target);
-  if (settings.empty()) return {field, change};
-  std::string text = "this would fit: " + settings;
-  const size_t available = budget.bytes / static_cast<size_t>(budget.ranks);
-  if (target.config.run.memory().has_limit_bytes() && !memory.is_lower_bound &&
-      memory.total() <= available) {
-    text += fmt::format(", or memory.limit_bytes: {}", memory.total());
+  std::string text = settings.empty() ? change : "this would fit: " + settings;
+  if (!target.config.run.memory().has_limit_bytes() || memory.is_lower_bound) return {field, text};
+  model::Parameters parameters;
+  const size_t needed =
+      compile_largest_stage(target, choose_passes(target), parameters).memory.total();
+  if (budget.bytes == 0 || needed <= budget.of_rank()) {
+    text += fmt::format(", or memory.limit_bytes: {}", needed);
   }
   return {field, text};
 }
@@ -169,6 +192,9 @@ std::string settings_that_fit(const TrainingTarget& target) {
     }
   }
   if (found.empty()) {
+    if (std::string text = fitting_stages(target); !text.empty()) found.push_back(std::move(text));
+  }
+  if (found.empty()) {
     if (std::string text = fitting_ranks(target, can_set_micro); !text.empty()) {
       found.push_back(std::move(text));
     }
@@ -185,23 +211,26 @@ void require_fits(const TrainingTarget& target, const RankMemory& memory,
                                                        memory.is_lower_bound ? "at least " : "",
                                                        size_text(bytes), available, change));
   };
+  if (target.limit == 0 || memory.total() <= target.limit) return;
   const MemoryConfig& limit = config.run.memory();
-  if (limit.has_limit_bytes() && memory.total() > static_cast<size_t>(limit.limit_bytes())) {
-    refuse("a rank needs", memory.total(),
-           "memory.limit_bytes is " + size_text(static_cast<size_t>(limit.limit_bytes())));
+  if (limit.has_limit_bytes() && target.limit == static_cast<size_t>(limit.limit_bytes())) {
+    refuse("a rank needs", memory.total(), "memory.limit_bytes is " + size_text(target.limit));
   }
-  if (budget.bytes == 0) return;
+  std::vector<std::string> others;
+  if (budget.checkpoint > 0) {
+    others.push_back("the copy of a checkpoint takes " + size_text(budget.checkpoint));
+  }
+  if (!limit.has_limit_bytes() && budget.unplanned > 0) {
+    others.push_back(fmt::format("the program takes {}{}",
+                                 size_text(budget.of_rank() - budget.of_plan()),
+                                 budget.ranks > 1 ? " per rank" : ""));
+  }
   const auto ranks = static_cast<size_t>(budget.ranks);
-  const size_t room = budget.bytes - std::min(budget.bytes, budget.checkpoint);
-  if (memory.total() <= room / ranks) return;
   const std::string who =
       ranks == 1 ? "a rank needs" : fmt::format("the {} ranks of this host need", ranks);
-  const std::string copy = budget.checkpoint > 0
-                               ? fmt::format(", of which the copy of a checkpoint takes {}",
-                                             size_text(budget.checkpoint))
-                               : "";
   refuse(who, memory.total() * ranks,
-         fmt::format("{} {}{}", budget.name, size_text(budget.bytes), copy));
+         fmt::format("{} {}{}{}", budget.name, size_text(budget.bytes),
+                     others.empty() ? "" : ", of which ", fmt::join(others, " and ")));
 }
 
 }  // namespace trireme::train

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <map>
 #include <numeric>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "comm/control.h"
@@ -15,6 +17,7 @@
 #include "trainer/step/carried_states.h"
 #include "trainer/step/pipeline.h"
 #include "trainer/step/pipeline_schedule.h"
+#include "trainer/step/planned_collective.h"
 #include "trainer/step/rank_memory.h"
 #include "trainer/step/stage_memory.h"
 #include "trainer/step/stage_plan.h"
@@ -85,19 +88,6 @@ double measure_network(comm::Communicator& world) {
   }
   return 2 * bytes * (hosts - 1) / hosts / seconds;
 }
-
-// Stands for the ranks when a program is compiled that does not run.
-class PlannedCollective final : public Collective {
- public:
-  explicit PlannedCollective(int ranks) : ranks_(ranks) {}
-  int size() const override { return ranks_; }
-  void all_reduce_sum(void*, int64_t, DType, Stream&, CallTag) override {
-    throw Error("a program that was only planned runs");
-  }
-
- private:
-  int ranks_;
-};
 
 std::vector<int> gather_hosts(comm::Communicator& world) {
   std::vector<int> hosts;
@@ -188,11 +178,9 @@ LayoutPredictor::LayoutPredictor(const Config& config, const model::Graph& graph
       limit_(limit),
       max_measured_(max_measured) {}
 
-LayerCosts LayoutPredictor::costs_of(TrainingTarget target, LayoutPrediction& prediction) {
-  target.collective = nullptr;  // measured on one rank
-  model::Parameters parameters;
-  const auto whole = compile_whole(target, prediction.batch, parameters);
-  const model::Program& program = *whole;
+LayerCosts LayoutPredictor::costs_of(const model::Program& program,
+                                     const model::Parameters& parameters,
+                                     LayoutPrediction& prediction) {
   LayerCosts estimated = estimate_layers(graph_, program, backend_.device().kind());
   const auto sum = [](const LayerCosts& costs) {
     return std::accumulate(costs.begin(), costs.end(), 0.0);
@@ -242,8 +230,13 @@ LayoutPrediction LayoutPredictor::predict(int stages) {
   if (stages > 1) {
     begins = plan_stages(network, estimate_layers(graph_, *whole, backend_.device().kind()));
   }
-  const LayerCosts costs = costs_of(target, prediction);
+  const LayerCosts costs = costs_of(*whole, parameters, prediction);
   prediction.stages = predict_stages(network, begins, costs);
+  if (limit_ > 0 && prediction.largest_stage() > limit_) {
+    model::Parameters largest;
+    prediction.fits_by_recomputing =
+        compile_largest_stage(target, prediction.batch.passes, largest).memory.total() <= limit_;
+  }
   if (stages > 1 && config.run.parallel().cut_after().empty() && prediction.measured) {
     suggest_cuts(network, costs, prediction);
   }
@@ -330,26 +323,27 @@ void LayoutPredictor::predict_times(LayoutPrediction& prediction, double update_
 
 std::vector<LayoutPrediction> LayoutPredictor::all() {
   std::vector<LayoutPrediction> possible;
+  std::exception_ptr problem;
   const int ranks = static_cast<int>(hosts_.of_rank.size());
   for (int stages = 1; stages <= ranks; ++stages) {
     if (ranks % stages != 0) continue;
     try {
       possible.push_back(predict(stages));
     } catch (const ConfigError&) {
-      // The network, the batch or another setting does not allow it. One stage is always possible.
-      if (stages == 1) throw;
+      // The network, the batch or another setting does not allow it.
+      if (!problem) problem = std::current_exception();
     }
   }
+  if (possible.empty()) std::rethrow_exception(problem);
   return possible;
 }
 
 const LayoutPrediction& fastest(const std::vector<LayoutPrediction>& layouts, size_t limit) {
-  const auto excess = [&](const LayoutPrediction& each) {
-    const size_t bytes = each.largest_stage();
-    return limit > 0 && bytes > limit ? bytes - limit : 0;
-  };
   return *std::ranges::min_element(layouts, {}, [&](const LayoutPrediction& each) {
-    return std::pair(excess(each), each.step);
+    const size_t bytes = each.largest_stage();
+    const bool fits = limit == 0 || bytes <= limit;
+    const size_t excess = fits || each.fits_by_recomputing ? 0 : bytes - limit;
+    return std::tuple(excess, !fits, each.step);
   });
 }
 

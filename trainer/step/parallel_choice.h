@@ -53,7 +53,8 @@ struct LayoutPrediction {
   // Returns the part of the time of all passes in which the stages are idle, on average.
   double bubble() const;
   double seconds_of_passes() const;
-  size_t largest_stage() const;  // bytes
+  size_t largest_stage() const;      // bytes
+  bool fits_by_recomputing = false;  // whether recomputation fits it into the limit
 };
 
 class LayoutPredictor {
@@ -69,7 +70,9 @@ class LayoutPredictor {
   std::vector<LayoutPrediction> all();
 
  private:
-  LayerCosts costs_of(TrainingTarget target, LayoutPrediction& prediction);
+  // Measures the program on this rank alone, without communication, or estimates it.
+  LayerCosts costs_of(const model::Program& program, const model::Parameters& parameters,
+                      LayoutPrediction& prediction);
   // Chooses the neighbors unless they are configured.
   void place(LayoutPrediction& prediction) const;
   void suggest_cuts(const NetworkToCut& network, const LayerCosts& costs,
@@ -86,8 +89,8 @@ class LayoutPredictor {
   double measured_ratio_ = 1;  // of measured to estimated times
 };
 
-// Returns the fastest whose stages fit into the limit; if there is none, the one with the smallest
-// stages.
+// Returns the fastest whose stages fit into the limit; if there is none, the fastest that fits by
+// recomputing; if there is none, the one with the smallest stages.
 const LayoutPrediction& fastest(const std::vector<LayoutPrediction>& layouts, size_t limit);
 // Sets parallel.stages and parallel.neighbors to those of the layout.
 void adopt(const LayoutPrediction& layout, Config& config);

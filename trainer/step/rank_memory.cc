@@ -179,14 +179,15 @@ MemoryBudget memory_budget_of(Device& device, int local_ranks, const Config& con
   return budget;
 }
 
+size_t MemoryBudget::of_plan() const {
+  return std::max<size_t>(1, of_rank() - std::min(unplanned, of_rank() / 2));
+}
+
 size_t memory_limit(const Config& config, const MemoryBudget& budget) {
-  if (config.run.memory().has_limit_bytes()) {
-    return static_cast<size_t>(config.run.memory().limit_bytes());
-  }
-  if (budget.bytes == 0) return 0;
-  const size_t bytes = budget.of_rank();
-  const size_t unplanned = std::min(budget.unplanned, bytes / 2);
-  return std::max<size_t>(1, bytes - unplanned);
+  const MemoryConfig& memory = config.run.memory();
+  if (!memory.has_limit_bytes()) return budget.bytes == 0 ? 0 : budget.of_plan();
+  const auto limit = static_cast<size_t>(memory.limit_bytes());
+  return budget.bytes == 0 ? limit : std::min(limit, std::max<size_t>(1, budget.of_rank()));
 }
 
 size_t smallest_limit(comm::Communicator& communicator, size_t own) {

@@ -65,6 +65,9 @@ struct MemoryBudget {
 
   // Returns the part of a rank, without the checkpoint.
   size_t of_rank() const;
+  // Returns the part of a rank's plan: without what it needs beyond it, but at least half of its
+  // part.
+  size_t of_plan() const;
 };
 // Returns the memory limit of this process for the CPU, which `local_ranks` ranks share, the memory
 // of the device for a GPU. On a CPU, a rank needs beyond its plan what it has now: the program,
@@ -72,9 +75,8 @@ struct MemoryBudget {
 MemoryBudget memory_budget_of(Device& device, int local_ranks, const Config& config,
                               const model::Graph& graph);
 
-// Returns the bytes that the plan of a rank should not exceed: memory.limit_bytes or, if unset, the
-// rank's part of the budget without what the copy of a checkpoint takes and what ranks need beyond
-// their plans, but at least half of that part. 0 if unknown.
+// Returns the bytes that the plan of a rank must not exceed: memory.limit_bytes, but at most the
+// budget's of_rank(), or of_plan() if it is unset. 0 if unknown.
 size_t memory_limit(const Config& config, const MemoryBudget& budget);
 
 // Returns the lowest limit of any rank; 0 if a rank's is unknown. Collective.

@@ -158,13 +158,6 @@ size_t StageExchange::bytes() const {
   return input_.bytes() + output_.bytes() + output_gradient_.bytes() + input_gradient_.bytes();
 }
 
-void StageExchange::bind(model::Context& context, int64_t micro_batch) const {
-  context.bind(Port::kStageInput, input_.memory(micro_batch));
-  context.bind(Port::kStageOutput, output_.memory(micro_batch));
-  context.bind(Port::kStageOutputGradient, output_gradient_.memory(micro_batch));
-  context.bind(Port::kStageInputGradient, input_gradient_.memory(micro_batch));
-}
-
 StageBuffers& StageExchange::buffers(StageTransfer::Kind kind) {
   switch (kind) {
     case StageTransfer::kReceiveInput:
@@ -205,26 +198,26 @@ void StageExchange::begin(int64_t micro_batches) {
   transfer();
 }
 
-void StageExchange::before_forward(int64_t micro_batch) {
-  input_.wait(micro_batch);
-  output_.wait(micro_batch);
+void StageExchange::before(const PipelineAction& pass, model::Context& context) {
+  const int64_t micro_batch = pass.micro_batch;
+  context.bind(Port::kStageInput, input_.memory(micro_batch));
+  context.bind(Port::kStageOutput, output_.memory(micro_batch));
+  context.bind(Port::kStageOutputGradient, output_gradient_.memory(micro_batch));
+  context.bind(Port::kStageInputGradient, input_gradient_.memory(micro_batch));
+  (pass.forward ? input_ : output_gradient_).wait(micro_batch);
+  (pass.forward ? output_ : input_gradient_).wait(micro_batch);
 }
 
-void StageExchange::after_forward(int64_t micro_batch) {
-  output_.release(micro_batch);
-  if (!has_backward_) input_.release(micro_batch);
-  transfer();
-}
-
-void StageExchange::before_backward(int64_t micro_batch) {
-  output_gradient_.wait(micro_batch);
-  input_gradient_.wait(micro_batch);
-}
-
-void StageExchange::after_backward(int64_t micro_batch) {
-  input_gradient_.release(micro_batch);
-  output_gradient_.release(micro_batch);
-  input_.release(micro_batch);
+void StageExchange::after(const PipelineAction& pass) {
+  const int64_t micro_batch = pass.micro_batch;
+  if (pass.forward) {
+    output_.release(micro_batch);
+    if (!has_backward_) input_.release(micro_batch);
+  } else {
+    input_gradient_.release(micro_batch);
+    output_gradient_.release(micro_batch);
+    input_.release(micro_batch);
+  }
   transfer();
 }
 

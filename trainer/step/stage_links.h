@@ -114,16 +114,12 @@ class StageExchange {
   StageExchange(StageLinks& links, Device& device, Stream& compute, const model::Program& program,
                 int64_t in_flight, bool has_backward);
 
-  // Binds the ports to the memory of a micro-batch.
-  void bind(model::Context& context, int64_t micro_batch) const;
-  // Queue one step, in the order of a schedule: begin(), for each pass of each micro-batch the
-  // first function before it and the second after it, and end(), after which the compute stream has
-  // waited for all transfers. A step can be recorded.
+  // Queue one step, in the order of a schedule: begin(); before() and after() around each pass of
+  // each micro-batch, of which before() binds the context's ports to the memory of the micro-batch;
+  // end(), after which the compute stream has waited for all transfers. A step can be recorded.
   void begin(int64_t micro_batches);
-  void before_forward(int64_t micro_batch);
-  void after_forward(int64_t micro_batch);
-  void before_backward(int64_t micro_batch);
-  void after_backward(int64_t micro_batch);
+  void before(const PipelineAction& pass, model::Context& context);
+  void after(const PipelineAction& pass);
   void end();
 
   size_t bytes() const;

@@ -1,8 +1,10 @@
 #include "trainer/step/stage_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <string>
@@ -34,19 +36,46 @@ void require_separable(const Config& config, const model::Graph& graph,
   }
 }
 
+// Returns the node after the last one that is the layer, or that the layer was fused into, or that
+// belongs to the block of this name ("layer1.0" has "layer1.0.conv1"). 0 if there is none.
+int node_after(const model::Graph& graph, const std::string& name) {
+  const auto is_it = [&](const std::string& layer) {
+    return layer == name || layer.starts_with(name + ".");
+  };
+  for (size_t n = graph.nodes.size(); n > 0; --n) {
+    const model::Node& node = graph.nodes[n - 1];
+    if (is_it(node.name) || std::ranges::any_of(node.fused, is_it)) return static_cast<int>(n);
+  }
+  return 0;
+}
+
+// Returns "; it can be cut after 'conv1' and 'conv2'": the places around a node.
+std::string nearest_cuts(const model::Graph& graph, const std::vector<model::Cut>& cuts, int node) {
+  const auto next = std::ranges::lower_bound(cuts, node, {}, &model::Cut::node);
+  std::vector<std::string> names;
+  if (next != cuts.begin()) names.push_back(layer_before(graph, *std::prev(next)));
+  if (next != cuts.end()) names.push_back(layer_before(graph, *next));
+  return names.empty() ? ""
+                       : fmt::format("; it can be cut after '{}'", fmt::join(names, "' and '"));
+}
+
 std::vector<int> configured_cuts(const Config& config, const model::Graph& graph,
                                  const std::vector<model::Cut>& cuts) {
-  std::vector<std::string> names;
-  for (const model::Cut& cut : cuts) names.push_back(layer_before(graph, cut));
   std::vector<int> begins;
   for (const std::string& name : config.run.parallel().cut_after()) {
-    const auto found = std::ranges::find(names, name);
-    if (found == names.end()) {
+    const int begin = node_after(graph, name);
+    if (begin == 0) {
+      std::vector<std::string> names;
+      for (const model::Cut& cut : cuts) names.push_back(layer_before(graph, cut));
       throw ConfigError(config.where("parallel.cut_after"),
-                        fmt::format("the network cannot be cut after a layer '{}'{}",
-                                    printable(name), did_you_mean(name, names)));
+                        fmt::format("the network has no layer '{}'{}", printable(name),
+                                    did_you_mean(name, names)));
     }
-    const int begin = cuts[static_cast<size_t>(found - names.begin())].node;
+    if (std::ranges::find(cuts, begin, &model::Cut::node) == cuts.end()) {
+      throw ConfigError(config.where("parallel.cut_after"),
+                        fmt::format("the network cannot be cut after '{}'{}", name,
+                                    nearest_cuts(graph, cuts, begin)));
+    }
     if (!begins.empty() && begin <= begins.back()) {
       throw ConfigError(config.where("parallel.cut_after"),
                         fmt::format("'{}' does not come after '{}'; name the layers in order", name,

@@ -212,11 +212,10 @@ struct Step::State {
     if (!shard.is_whole()) sync->gather(read_arrays);
     if (pipeline) pipeline->exchange->begin(slot.passes);
     slot.timer.record(StepTimer::kPassesBegin, *stream);
-    for (const PipelineAction& action :
-         pipeline_schedule(grid().stage, grid().stages, slot.passes)) {
-      (this->*(action.forward ? &State::encode_forward : &State::encode_backward))(
-          slot, action.micro_batch);
-    }
+    for_each_pass(
+        slot, slot.profiled ? probe.get() : nullptr,
+        [&](const model::Context& context, int64_t pass) { encode_forward(slot, context, pass); },
+        [&](const model::Context& context, int64_t pass) { encode_backward(slot, context, pass); });
     slot.timer.record(StepTimer::kPassesEnd, *stream);
     enter(comm::Phase::kCommunication, slot);
     if (pipeline) pipeline->sum_shared_gradients(model.gradients, *stream);
@@ -240,19 +239,27 @@ struct Step::State {
     device.copy(gradients, slot.header(), sizeof(StepSlot::Header), *stream);
   }
 
-  // Returns the context of a micro-batch, for a pass that is queued next.
-  model::Context& begin_pass(StepSlot& slot, int64_t pass) const {
-    model::Context& context = slot.pass(pass);
-    if (pipeline) pipeline->exchange->bind(context, pass);
-    context.observe(slot.profiled ? probe.get() : nullptr);
-    if (slot.profiled) probe->pass_begins(pass);
-    return context;
+  // Calls `forward` or `backward` with the context and number of each micro-batch in the order of
+  // the schedule. What crosses the cuts between stages is received before and sent after each.
+  template <class Forward, class Backward>
+  void for_each_pass(StepSlot& slot, StepProbe* observer, const Forward& forward,
+                     const Backward& backward) const {
+    for (const PipelineAction& pass : pipeline_schedule(grid().stage, grid().stages, slot.passes)) {
+      model::Context& context = slot.pass(pass.micro_batch);
+      context.observe(observer);
+      if (observer) observer->pass_begins(pass.micro_batch);
+      if (pipeline) pipeline->exchange->before(pass, context);
+      if (pass.forward) {
+        forward(context, pass.micro_batch);
+      } else {
+        backward(context, pass.micro_batch);
+      }
+      if (pipeline) pipeline->exchange->after(pass);
+    }
   }
 
-  void encode_forward(StepSlot& slot, int64_t pass) {
+  void encode_forward(StepSlot& slot, const model::Context& context, int64_t pass) {
     const ProfileRange range("forward");
-    const model::Context& context = begin_pass(slot, pass);
-    if (pipeline) pipeline->exchange->before_forward(pass);
     slot.timer.record(StepTimer::kForwardBegins, pass, *stream);
     enter(comm::Phase::kForward, slot);
     fault_point("forward", slot.step);
@@ -260,13 +267,10 @@ struct Step::State {
     context.forward(*stream, wait_for_gathered);
     if (!shard.is_whole()) sync->wait_for_gathered(0);
     slot.timer.record(StepTimer::kForwardEnds, pass, *stream);
-    if (pipeline) pipeline->exchange->after_forward(pass);
   }
 
-  void encode_backward(StepSlot& slot, int64_t pass) {
+  void encode_backward(StepSlot& slot, const model::Context& context, int64_t pass) {
     const ProfileRange range("backward");
-    const model::Context& context = begin_pass(slot, pass);
-    if (pipeline) pipeline->exchange->before_backward(pass);
     sync->begin_pass(pass, slot.passes);
     slot.timer.record(StepTimer::kBackwardBegins, pass, *stream);
     enter(comm::Phase::kBackward, slot);
@@ -274,7 +278,6 @@ struct Step::State {
     const bool sums = !pipeline || !pipeline->has_shared_gradients();
     context.backward(*stream, sums ? sync->advance() : no_callback);
     slot.timer.record(StepTimer::kBackwardEnds, pass, *stream);
-    if (pipeline) pipeline->exchange->after_backward(pass);
   }
 
   void encode_update(const StepSlot& slot) const {
@@ -375,32 +378,24 @@ struct Step::State {
     clear_gradients(slot);
     sync->begin_without_sums();
     std::optional<NotFinite> found;
-    const auto note = [&](bool forward, int64_t pass,
+    const auto note = [&](int64_t pass, int64_t order,
                           std::optional<model::Context::NotFinite> first) {
       if (!first || found) return;
-      const int64_t order = forward ? grid().stage : 2 * grid().stages - 1 - grid().stage;
       found = {(pass << 40) + (order << 24) + first->instruction, std::move(first->what)};
     };
     if (pipeline) pipeline->exchange->begin(slot.passes);
-    for (const auto& [forward, pass] :
-         pipeline_schedule(grid().stage, grid().stages, slot.passes)) {
-      model::Context& context = slot.pass(pass);
-      context.observe(nullptr);
-      if (pipeline) pipeline->exchange->bind(context, pass);
-      if (forward) {
-        if (pipeline) pipeline->exchange->before_forward(pass);
-        optimizer->encode_loss_scaling(*stream, slot.state(pass));
-        note(forward, pass, context.check_forward(device, *stream));
-        if (pipeline) pipeline->exchange->after_forward(pass);
-      } else {
-        if (pipeline) pipeline->exchange->before_backward(pass);
-        const bool last = pass + 1 == slot.passes;
-        note(forward, pass,
-             context.check_backward(device, *stream,
-                                    last ? sync->advance_without_sums() : no_callback));
-        if (pipeline) pipeline->exchange->after_backward(pass);
-      }
-    }
+    for_each_pass(
+        slot, nullptr,
+        [&](const model::Context& context, int64_t pass) {
+          optimizer->encode_loss_scaling(*stream, slot.state(pass));
+          note(pass, grid().stage, context.check_forward(device, *stream));
+        },
+        [&](const model::Context& context, int64_t pass) {
+          const bool last = pass + 1 == slot.passes;
+          note(pass, 2 * grid().stages - 1 - grid().stage,
+               context.check_backward(device, *stream,
+                                      last ? sync->advance_without_sums() : no_callback));
+        });
     if (pipeline) pipeline->exchange->end();
     copy_array(device, arrays->running_stats(), slot.running_stats_before, *stream);
     copy_array(device, carried->current(), slot.states_before, *stream);

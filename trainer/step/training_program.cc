@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "comm/bucketer.h"
 #include "core/alignment.h"
@@ -61,12 +64,49 @@ TrainingProgram compile(const TrainingTarget& target, const BatchPlan& batch,
   return compiled;
 }
 
-bool fits(const TrainingTarget& target, const BatchPlan& batch) {
+// Returns the rank of the first replica of each stage.
+std::vector<int> first_ranks_of_stages(const TrainingTarget& target) {
+  const Grid grid = grid_of(target.config.run, 0, target.ranks);
+  std::vector<int> ranks;
+  for (int stage = 0; stage < grid.stages; ++stage) ranks.push_back(grid.rank_of(stage, 0));
+  return ranks;
+}
+
+bool fits(const TrainingTarget& target, const BatchPlan& batch, bool recomputes) {
   const RankMemory lower_bound =
       min_memory(target.config, target.graph, batch, target.backend.device().kind(), target.ranks);
   if (lower_bound.total() > target.limit) return false;
-  model::Parameters parameters;
-  return compile(target, batch, 0, parameters).memory.total() <= target.limit;
+  for (const int rank : first_ranks_of_stages(target)) {
+    TrainingTarget stage = target;
+    stage.rank = rank;
+    model::Parameters parameters;
+    const TrainingProgram compiled = recomputes ? compile_training(stage, batch.passes, parameters)
+                                                : compile(stage, batch, 0, parameters);
+    if (compiled.memory.total() > target.limit) return false;
+  }
+  return true;
+}
+
+// Returns the smallest number of passes, from `fewest` to those of `smallest`, with which the plans
+// of all ranks fit.
+std::optional<int64_t> fewest_passes(const TrainingTarget& target, const BatchPlan& smallest,
+                                     int64_t fewest, bool recomputes) {
+  const auto fits_with = [&](int64_t passes) {
+    return fits(target, with_passes(smallest, passes), recomputes);
+  };
+  // Doubles the passes until the plan fits, then searches between the last two.
+  int64_t low = fewest - 1;
+  int64_t high = fewest;
+  while (!fits_with(high)) {
+    if (high >= smallest.passes) return std::nullopt;
+    low = high;
+    high = std::min(2 * high, smallest.passes);
+  }
+  while (high - low > 1) {
+    const int64_t middle = low + (high - low) / 2;
+    (fits_with(middle) ? high : low) = middle;
+  }
+  return high;
 }
 
 }  // namespace
@@ -76,21 +116,13 @@ int64_t choose_passes(const TrainingTarget& target) {
   if (target.config.run.batch().micro() != kLargestMicro || target.limit == 0) {
     return smallest.passes;
   }
-  const auto fits_with = [&](int64_t passes) {
-    return fits(target, with_passes(smallest, passes));
-  };
-  // Doubles the passes until the plan fits, then searches between the last two.
-  int64_t low = 0;
-  int64_t high = 1;
-  while (high < smallest.passes && !fits_with(high)) {
-    low = high;
-    high = std::min(2 * high, smallest.passes);
+  Config unset = target.config;
+  unset.run.mutable_batch()->clear_micro();
+  const int64_t fewest = plan_batch(unset, target.ranks).passes;
+  for (const bool recomputes : {false, true}) {
+    if (const auto passes = fewest_passes(target, smallest, fewest, recomputes)) return *passes;
   }
-  while (high - low > 1) {
-    const int64_t middle = low + (high - low) / 2;
-    (fits_with(middle) ? high : low) = middle;
-  }
-  return high;
+  return smallest.passes;
 }
 
 std::unique_ptr<const model::Program> compile_whole(const TrainingTarget& target,
@@ -119,6 +151,21 @@ TrainingProgram compile_training(const TrainingTarget& target, int64_t passes,
   const size_t other = needed - in_flight * device_aligned(plain.program->activation_bytes());
   const size_t limit = target.limit > other ? (target.limit - other) / in_flight : 0;
   return compile(target, batch, std::max<size_t>(limit, 1), parameters);
+}
+
+TrainingProgram compile_largest_stage(const TrainingTarget& target, int64_t passes,
+                                      model::Parameters& parameters) {
+  TrainingProgram largest;
+  for (const int rank : first_ranks_of_stages(target)) {
+    TrainingTarget stage = target;
+    stage.rank = rank;
+    model::Parameters its;
+    TrainingProgram compiled = compile_training(stage, passes, its);
+    if (largest.program && compiled.memory.total() <= largest.memory.total()) continue;
+    largest = std::move(compiled);
+    parameters = std::move(its);
+  }
+  return largest;
 }
 
 std::unique_ptr<const model::Program> compile_shorter(const TrainingTarget& target,

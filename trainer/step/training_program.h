@@ -36,8 +36,9 @@ struct TrainingTarget {
 };
 
 // Returns the number of passes of a step: as configured or, with batch.micro -1, the smallest with
-// which the plan fits into memory without recomputation; if there is none, that of micro-batches of
-// one sample.
+// which the plans of all ranks fit into memory without recomputation; if there is none, with it; if
+// there is none, that of micro-batches of one sample. With pipeline stages, at least as many as if
+// batch.micro were unset.
 int64_t choose_passes(const TrainingTarget& target);
 
 // Compiles the program of the whole network, whatever the number of stages. Fills in `parameters`,
@@ -54,6 +55,11 @@ bool accumulates(const Config& config, const BatchPlan& batch, Shard shard);
 // plan exceeds the limit, the program recomputes as much as is needed and possible.
 TrainingProgram compile_training(const TrainingTarget& target, int64_t passes,
                                  model::Parameters& parameters);
+
+// As compile_training, for the pipeline stage whose ranks need most memory, whatever the target's
+// rank.
+TrainingProgram compile_largest_stage(const TrainingTarget& target, int64_t passes,
+                                      model::Parameters& parameters);
 
 // Compiles the program of a network for shorter samples, which shares the parameters, the batch and
 // the memory of the training program: if it needs more activations than that, it recomputes.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kStepColumns =
     "step,epoch,train_loss,learning_rate,samples_per_second,step_ms,data_wait_ms,exposed_comm_ms,"
-    "forward_ms,backward_ms,update_ms,comm_ms,loss_scale,skipped_steps";
+    "forward_ms,backward_ms,update_ms,comm_ms,loss_scale,skipped_steps,idle_ms";
 
 std::string evaluation_columns() {
   std::string columns = "step,epoch,samples";
@@ -66,14 +66,15 @@ void CsvSink::open() {
 
 void CsvSink::write(const MetricsEvent& event) {
   if (const auto* r = std::get_if<StepRecord>(&event.record)) {
-    fmt::format_to(
-        std::back_inserter(steps_->buffer()),
-        "{},{},{:.9g},{:.9g},{:.6g},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},"
-        "{},{}\n",
-        r->step, r->epoch, PlainNumber{r->train_loss}, PlainNumber{r->learning_rate},
-        PlainNumber{r->samples_per_second}, PlainNumber{r->step_ms}, PlainNumber{r->data_wait_ms},
-        PlainNumber{r->exposed_comm_ms}, PlainNumber{r->forward_ms}, PlainNumber{r->backward_ms},
-        PlainNumber{r->update_ms}, PlainNumber{r->comm_ms}, cell(r->loss_scale), r->skipped_steps);
+    fmt::format_to(std::back_inserter(steps_->buffer()),
+                   "{},{},{:.9g},{:.9g},{:.6g},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},{:.4f},"
+                   "{},{},{}\n",
+                   r->step, r->epoch, PlainNumber{r->train_loss}, PlainNumber{r->learning_rate},
+                   PlainNumber{r->samples_per_second}, PlainNumber{r->step_ms},
+                   PlainNumber{r->data_wait_ms}, PlainNumber{r->exposed_comm_ms},
+                   PlainNumber{r->forward_ms}, PlainNumber{r->backward_ms},
+                   PlainNumber{r->update_ms}, PlainNumber{r->comm_ms}, cell(r->loss_scale),
+                   r->skipped_steps, cell(r->idle_ms));
   } else if (const auto* e = std::get_if<EvaluationRecord>(&event.record)) {
     std::string& row = evaluations_->buffer();
     fmt::format_to(std::back_inserter(row), "{},{},{}", e->step, e->epoch, e->samples);
