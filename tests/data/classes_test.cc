@@ -1,6 +1,7 @@
 // Class weights and balanced sampling.
 #include "data/classes.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cmath>

@@ -1,5 +1,6 @@
 #include "data/fingerprint.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>

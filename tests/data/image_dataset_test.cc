@@ -1,5 +1,6 @@
 #include "data/image_dataset.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -259,7 +259,7 @@ TEST_P(BucketLoading, RanksAndThreadsReadTheSameBatches) {
     std::vector<int64_t> found;
     for (const Rows& rows : alone) found.push_back(rows.length);
     std::ranges::sort(found);
-    found.erase(std::ranges::unique(found).begin(), found.end());
+    found.erase(std::unique(found.begin(), found.end()), found.end());
     return found;
   }();
   EXPECT_GE(lengths.size(), 3u);

@@ -1,5 +1,6 @@
 // Tar shards and class folders with the same images must contain bit-identical samples and, if
 // their order is the same, produce bit-identical batches.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <cstdlib>

@@ -1,4 +1,6 @@
 // Imports models as written by other programs.
+#include <fmt/format.h>
+
 #include <bit>
 #include <cstring>
 #include <iterator>

@@ -1,6 +1,8 @@
 // Networks as ONNX models, and back.
 #include "model/onnx/onnx.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string>
 #include <vector>

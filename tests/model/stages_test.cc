@@ -61,7 +61,7 @@ struct StageRun {
     std::map<Port, Buffer> ports;
   };
   InFlight& start(const TestBatch& batch) {
-    InFlight& started = in_flight.emplace_back(net.in_flight(batch));
+    InFlight& started = in_flight.emplace_back(InFlight{net.in_flight(batch), {}});
     for (const Port port : kStagePorts) {
       Buffer& buffer = started.ports[port] = net.device().allocate(net.program->port_bytes(port));
       if (net.device().kind() == DeviceKind::kCpu) {

@@ -1,6 +1,8 @@
 // Tests training that starts from the parameters of another model.
 #include "trainer/checkpoint/init_from.h"
 
+#include <fmt/format.h>
+
 #include <cstring>
 
 #include "runs.h"

@@ -1,5 +1,6 @@
 #include "trainer/base/json.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <limits>
