@@ -42,7 +42,7 @@ struct AddAndActivate {
   }
 };
 
-constexpr int kRowsPerThread = 4;  // that are read at a time
+constexpr int kBiasRows = 4;  // that are read at a time
 
 template <int N, class T>
 __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
@@ -51,10 +51,10 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
   const int64_t column = first_column<N>();
   float sums[N] = {};
   if (column < columns) {
-    each_row<kRowsPerThread, /*kBackwards=*/true>(rows, [&](int64_t row) {
-      Pack<T, N> packs[kRowsPerThread] = {};
+    each_row<kBiasRows, /*kBackwards=*/true>(rows, [&](int64_t row) {
+      Pack<T, N> packs[kBiasRows] = {};
 #pragma unroll
-      for (int k = 0; k < kRowsPerThread; ++k) {
+      for (int k = 0; k < kBiasRows; ++k) {
         const int64_t at = row + k * int64_t{blockDim.y};
         if (at < rows) packs[k] = load<N>(dy + at * columns + column);
       }
@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(kColumnThreads, kColumnBlocks)
 }
 
 ColumnGrid grid_of(int64_t rows, int64_t columns, int pack, Device& device) {
-  return {rows, columns, pack, kRowsPerThread, kColumnBlocks, device};
+  return {rows, columns, pack, kBiasRows, kColumnBlocks, device};
 }
 
 template <class T>

@@ -14,7 +14,7 @@
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr int kWarps = 4;
+constexpr int kRowWarps = 4;
 constexpr int kBlocks = 4;  // resident per multiprocessor; ptxas spills registers for more
 
 struct CachedRows {
@@ -44,10 +44,10 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 
 // A block has a query of a head; softmax as it goes (Milakov and Gimelshein, arXiv:1805.02867).
 template <class T, int P>
-__global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks)
+__global__ void __launch_bounds__(kRowWarps* kWarpSize, kBlocks)
     cached_attention_kernel(const T* qkv, CachedRows n, const T* cache, T* y) {
-  __shared__ float query[P * kWarpSize], weights[kWarps][kWarpSize];
-  __shared__ float largest_of[kWarps], total_of[kWarps], sum_of[kWarps][P * kWarpSize];
+  __shared__ float query[P * kWarpSize], weights[kRowWarps][kWarpSize];
+  __shared__ float largest_of[kRowWarps], total_of[kRowWarps], sum_of[kRowWarps][P * kWarpSize];
   const int64_t t = blockIdx.x, head = blockIdx.y, sample = blockIdx.z;
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks)
   const int64_t seen = position < n.positions ? position + 1 : 0;
   const int64_t first_key = n.first_keys ? n.first_keys[sample * n.length + t] : 0;
   const T* q = qkv + (sample * n.length + t) * n.row() + head * n.dim;
-  for (int i = static_cast<int>(threadIdx.x); i < n.dim; i += kWarps * kWarpSize) {
+  for (int i = static_cast<int>(threadIdx.x); i < n.dim; i += kRowWarps * kWarpSize) {
     query[i] = to_float(q[i]);
   }
   __syncthreads();
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks)
       cache + sample * n.positions * n.cache_row() + head * n.kv_heads / n.heads * n.dim;
   const T* values = keys + n.kv_heads * n.dim;
   float largest = -infinity, total = 0, sum[P] = {};
-  for (int64_t first = first_key + warp * kWarpSize; first < seen; first += kWarps * kWarpSize) {
+  for (int64_t first = first_key + warp * kWarpSize; first < seen; first += kRowWarps * kWarpSize) {
     float score = -infinity;
     if (first + lane < seen) {
       const T* key = keys + (first + lane) * n.cache_row();
@@ -99,11 +99,11 @@ __global__ void __launch_bounds__(kWarps* kWarpSize, kBlocks)
   for (int i = 0; i < P; ++i) sum_of[warp][lane + i * kWarpSize] = sum[i];
   __syncthreads();
   if (warp != 0) return;
-  for (int other = 1; other < kWarps; ++other) largest = Max()(largest, largest_of[other]);
+  for (int other = 1; other < kRowWarps; ++other) largest = Max()(largest, largest_of[other]);
   total = 0;
 #pragma unroll
   for (int i = 0; i < P; ++i) sum[i] = 0;
-  for (int other = 0; other < kWarps; ++other) {
+  for (int other = 0; other < kRowWarps; ++other) {
     const bool any = largest_of[other] != -infinity;
     const float factor = any ? expf(largest_of[other] - largest) : 0.0f;
     total += factor * total_of[other];
@@ -131,7 +131,7 @@ Plan plan(const CachedAttention& op, const ContextPtr&, Specs given) {
   const trireme::cuda::Grid heads{
       .blocks = dim3(static_cast<unsigned>(qkv[1]), static_cast<unsigned>(op.shape.heads),
                      static_cast<unsigned>(qkv[0])),
-      .threads = dim3(kWarps * kWarpSize)};
+      .threads = dim3(kRowWarps * kWarpSize)};
   return with_head_dim(
       given[Op::kQkv].dtype, sizes.dim,
       [&]<class T, int P>(T, std::integral_constant<int, P>) -> Plan {

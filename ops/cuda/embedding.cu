@@ -16,7 +16,7 @@
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr int64_t kPiece = 32;  // sorted rows that a thread sums
+constexpr int64_t kSortedRows = 32;  // sorted rows that a thread sums
 
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxRowThreads)
@@ -53,13 +53,13 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   });
 }
 
-// The sorted rows in pieces of kPiece. A segment, the rows with one token, may span several pieces.
+// The sorted rows in pieces of kSortedRows. A segment, the rows with one token, may span several pieces.
 struct SortedRows {
   const TokenKey* keys;
   int64_t rows, vocabulary;
 
-  __device__ int64_t begin(int64_t piece) const { return piece * kPiece; }
-  __device__ int64_t end(int64_t piece) const { return min(rows, (piece + 1) * kPiece); }
+  __device__ int64_t begin(int64_t piece) const { return piece * kSortedRows; }
+  __device__ int64_t end(int64_t piece) const { return min(rows, (piece + 1) * kSortedRows); }
   __device__ bool is_valid(uint32_t token) const { return token < vocabulary; }
   // Whether rows i - 1 and i are of the same segment.
   __device__ bool continues(int64_t i) const {
@@ -182,7 +182,7 @@ Plan plan(const EmbeddingBackward& op, const ContextPtr&, Specs given) {
   return with_pack(given[Op::kDy].dtype, width, [&]<class T, int N>(T, Size<N>) -> Plan {
     const trireme::cuda::Grid table = row_grid(vocabulary, width / N);
     // A thread has one pack of columns.
-    const int64_t pieces = (rows + kPiece - 1) / kPiece;
+    const int64_t pieces = (rows + kSortedRows - 1) / kSortedRows;
     const trireme::cuda::Grid sums = row_grid(pieces, kPacksPerRowThread * width / N);
     const size_t key_bytes =
         device_aligned(static_cast<size_t>(token_keys(rows)) * sizeof(TokenKey));

@@ -22,7 +22,7 @@ namespace trireme::ops::cuda {
 namespace {
 
 constexpr int64_t kPiece = 1 << 13;
-constexpr int kThreads = 256;
+constexpr int kUpdateThreads = 256;
 constexpr int kSumThreads = 1024;
 constexpr int kQuad = 4;  // elements that a thread reads at a time
 
@@ -60,7 +60,7 @@ class Pieces {
   void launch_each(const char* name, Kernel kernel, Stream& stream, Arguments... arguments) const {
     if (count_ == 0) return;
     const trireme::cuda::Grid grid{.blocks = dim3(static_cast<unsigned>(count_)),
-                                   .threads = dim3(kThreads)};
+                                   .threads = dim3(kUpdateThreads)};
     trireme::cuda::launch(name, kernel, grid, stream, table_.as<Piece>(), arguments...);
   }
 
@@ -80,14 +80,14 @@ struct Quad {
 template <class F>
 __device__ void each_quad(const UpdateRange& piece, F f) {
   const int64_t begin = piece.begin / kQuad * kQuad;
-  for (int64_t at = begin + threadIdx.x * kQuad; at < piece.end; at += kThreads * kQuad) {
+  for (int64_t at = begin + threadIdx.x * kQuad; at < piece.end; at += kUpdateThreads * kQuad) {
     f(Quad{at, static_cast<int>(max(piece.begin - at, int64_t{0})),
            static_cast<int>(min(piece.end - at, int64_t{kQuad}))});
   }
 }
 
 // Loads a quad, with zeros for elements outside the piece.
-__device__ Pack<float, kQuad> load(const float* x, const Quad& quad) {
+__device__ Pack<float, kQuad> load_quad(const float* x, const Quad& quad) {
   if (quad.is_whole()) return *reinterpret_cast<const Pack<float, kQuad>*>(x + quad.at);
   Pack<float, kQuad> values{};
 #pragma unroll
@@ -110,11 +110,11 @@ __device__ void store(T* to, const Quad& quad, const Pack<float, kQuad>& values)
   }
 }
 
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kUpdateThreads)
     squares_kernel(const Piece* pieces, const float* x, double* sums) {
   double sum = 0;
   each_quad(pieces[blockIdx.x], [&](const Quad& quad) {
-    const Pack<float, kQuad> values = load(x, quad);
+    const Pack<float, kQuad> values = load_quad(x, quad);
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) sum += double{values.values[i]} * values.values[i];
   });
@@ -181,7 +181,7 @@ struct Squares {
 };
 
 template <class Rule, int... I>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kUpdateThreads)
     norms_kernel(const Piece* pieces, Rule rule, const StepNumbers<Rule>* numbers,
                  const float* parameters, const float* gradients, Squares* squares,
                  std::array<const float*, kMaxSlots> slots, std::integer_sequence<int, I...>) {
@@ -191,9 +191,9 @@ __global__ void __launch_bounds__(kThreads)
   const auto n = rule.numbers(step.step, step.of(piece, 1));
   Squares sum{0, 0};
   each_quad(piece, [&](const Quad& quad) {
-    const Pack<float, kQuad> p = load(parameters, quad);
-    Pack<float, kQuad> s[kMaxSlots] = {load(slots[I] + piece.slot_shift, quad)...};
-    const Pack<float, kQuad> g = load(gradients + piece.gradient_shift, quad);
+    const Pack<float, kQuad> p = load_quad(parameters, quad);
+    Pack<float, kQuad> s[kMaxSlots] = {load_quad(slots[I] + piece.slot_shift, quad)...};
+    const Pack<float, kQuad> g = load_quad(gradients + piece.gradient_shift, quad);
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {  // elements outside the piece are 0
       const float d =
@@ -209,13 +209,13 @@ __global__ void __launch_bounds__(kThreads)
 
 // One block per range, which has the pieces [ends[range - 1], ends[range]).
 template <class Rule>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kUpdateThreads)
     sums_kernel(const UpdateRange* ranges, const int64_t* ends, const StepNumbers<Rule>* numbers,
                 const Squares* squares, Squares* sums) {
   Squares sum{0, 0};
   if (!numbers->skipped && ranges[blockIdx.x].use_trust_ratio) {
     const int64_t first = blockIdx.x == 0 ? 0 : ends[blockIdx.x - 1];
-    for (int64_t i = first + threadIdx.x; i < ends[blockIdx.x]; i += kThreads) {
+    for (int64_t i = first + threadIdx.x; i < ends[blockIdx.x]; i += kUpdateThreads) {
       sum.parameters += squares[i].parameters;
       sum.direction += squares[i].direction;
     }
@@ -226,10 +226,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class Rule>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kUpdateThreads)
     ratios_kernel(const UpdateRange* ranges, int64_t count, Rule rule, const StepState* state,
                   const Squares* sums, float* ratios) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t i = int64_t{blockIdx.x} * kUpdateThreads + threadIdx.x;
   if (i >= count) return;
   const double rate = state->learning_rate * ranges[i].learning_rate_scale;
   ratios[i] = static_cast<float>(
@@ -237,7 +237,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class Rule, class Low, int... I>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kUpdateThreads)
     update_kernel(const Piece* pieces, Rule rule, const StepNumbers<Rule>* numbers,
                   float* parameters, const float* gradients, const float* ratios, float* average,
                   Low* low, std::array<float*, kMaxSlots> slots, std::integer_sequence<int, I...>) {
@@ -247,9 +247,9 @@ __global__ void __launch_bounds__(kThreads)
   const auto n =
       rule.numbers(step.step, step.of(piece, kLayerWise<Rule> ? ratios[piece.range] : 1));
   each_quad(piece, [&](const Quad& quad) {
-    Pack<float, kQuad> p = load(parameters, quad);
-    Pack<float, kQuad> s[kMaxSlots] = {load(slots[I] + piece.slot_shift, quad)...};
-    const Pack<float, kQuad> g = load(gradients + piece.gradient_shift, quad);
+    Pack<float, kQuad> p = load_quad(parameters, quad);
+    Pack<float, kQuad> s[kMaxSlots] = {load_quad(slots[I] + piece.slot_shift, quad)...};
+    const Pack<float, kQuad> g = load_quad(gradients + piece.gradient_shift, quad);
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {
       Rule::apply(n, g.values[i] * step.gradient_factor, p.values[i], s[I].values[i]...);
@@ -258,7 +258,7 @@ __global__ void __launch_bounds__(kThreads)
     store(parameters, quad, p);
     if (low) store(low, quad, p);
     if (!average) return;
-    Pack<float, kQuad> a = load(average, quad);
+    Pack<float, kQuad> a = load_quad(average, quad);
 #pragma unroll
     for (int i = 0; i < kQuad; ++i) {
       a.values[i] += step.average_weight * (p.values[i] - a.values[i]);
@@ -327,7 +327,7 @@ Plan plan_squares(const Rule& rule, const TensorSquares& op, Device& device, Spe
             slots);
         trireme::cuda::launch(
             "tensor_squares", sums_kernel<Rule>,
-            {.blocks = dim3(static_cast<unsigned>(count)), .threads = dim3(kThreads)}, stream,
+            {.blocks = dim3(static_cast<unsigned>(count)), .threads = dim3(kUpdateThreads)}, stream,
             ranges.template as<UpdateRange>(), ends.template as<int64_t>(), numbers, squares,
             pointer<Squares>(args, Op::kSums));
       },
@@ -374,12 +374,12 @@ Plan plan(const TrustRatios& op, const ContextPtr& context, Specs given) {
       [&]<class Rule>(const Rule& rule) -> Plan {
         if constexpr (kLayerWise<Rule>) {
           const auto count = std::ssize(op.ranges);
-          const auto blocks = static_cast<unsigned>((count + kThreads - 1) / kThreads);
+          const auto blocks = static_cast<unsigned>((count + kUpdateThreads - 1) / kUpdateThreads);
           return function_op(in_row_major(given), [rule, count, blocks,
                                                    ranges = upload(context->device, op.ranges)](
                                                       Stream& stream, Args args, void*) {
             trireme::cuda::launch("trust_ratios", ratios_kernel<Rule>,
-                                  {.blocks = dim3(blocks), .threads = dim3(kThreads)}, stream,
+                                  {.blocks = dim3(blocks), .threads = dim3(kUpdateThreads)}, stream,
                                   ranges.template as<UpdateRange>(), int64_t{count}, rule,
                                   pointer<StepState>(args, Op::kState),
                                   pointer<Squares>(args, Op::kSums),

@@ -13,7 +13,7 @@
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr int kThreads = 256;
+constexpr int kPoolThreads = 256;
 
 struct Range {
   int begin, end;
@@ -107,9 +107,9 @@ struct Pooling {
 
 // The workspace holds the index of the maximum within its window, in row-major order.
 template <int N, class T, class ArgMax>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kPoolThreads)
     max_forward(Pooling p, PackPositions positions, const T* x, T* y, ArgMax* argmaxes) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t i = int64_t{blockIdx.x} * kPoolThreads + threadIdx.x;
   if (i >= positions.count) return;
   const PackPosition at = positions[i];
   const Range rows = p.vertical.covered(at.row), columns = p.horizontal.covered(at.column);
@@ -140,9 +140,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <int N, class T, class ArgMax>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kPoolThreads)
     max_backward(Pooling p, PackPositions positions, const T* dy, const ArgMax* argmaxes, T* dx) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t i = int64_t{blockIdx.x} * kPoolThreads + threadIdx.x;
   if (i >= positions.count) return;
   const PackPosition at = positions[i];
   const Range rows = p.vertical.covering(at.row), columns = p.horizontal.covering(at.column);
@@ -165,9 +165,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <int N, class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kPoolThreads)
     average_forward(Pooling p, PackPositions positions, const T* x, T* y) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t i = int64_t{blockIdx.x} * kPoolThreads + threadIdx.x;
   if (i >= positions.count) return;
   const PackPosition at = positions[i];
   const Range rows = p.vertical.covered(at.row), columns = p.horizontal.covered(at.column);
@@ -188,9 +188,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <int N, class T>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kPoolThreads)
     average_backward(Pooling p, PackPositions positions, const T* dy, T* dx) {
-  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const int64_t i = int64_t{blockIdx.x} * kPoolThreads + threadIdx.x;
   if (i >= positions.count) return;
   const PackPosition at = positions[i];
   const Range rows = p.vertical.covering(at.row), columns = p.horizontal.covering(at.column);
@@ -236,8 +236,8 @@ template <class... Parameters, class... Arguments>
 void launch_positions(const char* name, void (*kernel)(Pooling, PackPositions, Parameters...),
                       Stream& stream, const Pooling& pooling, const PackPositions& positions,
                       Arguments... arguments) {
-  const trireme::cuda::Grid grid{.blocks = blocks_of(positions.count, kThreads),
-                                 .threads = dim3(kThreads)};
+  const trireme::cuda::Grid grid{.blocks = blocks_of(positions.count, kPoolThreads),
+                                 .threads = dim3(kPoolThreads)};
   trireme::cuda::launch(name, kernel, grid, stream, pooling, positions, arguments...);
 }
 

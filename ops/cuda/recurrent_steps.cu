@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(kStepThreads)
   if (j < n.hidden) write_state(n, h[at], state[at], to + sample * n.states(), j);
 }
 
-__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ inline float gate_sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 // What a step writes for the backward pass; null in inference.
 template <class T>
@@ -68,7 +68,8 @@ __device__ float lstm_step(const StepSizes& n, int64_t row, int64_t j, const flo
     const int64_t at = which * n.hidden + j;
     return a[at] + r[at] + to_float(bias[at]);
   };
-  const float i = sigmoid(gate(0)), f = sigmoid(gate(1)), g = tanhf(gate(2)), o = sigmoid(gate(3));
+  const float i = gate_sigmoid(gate(0)), f = gate_sigmoid(gate(1)), g = tanhf(gate(2)),
+              o = gate_sigmoid(gate(3));
   const float c = f * *state + i * g;
   *state = c;
   saved.save(n, row, j, {{i, f, g, o}});
@@ -81,7 +82,7 @@ __device__ float gru_step(const StepSizes& n, int64_t row, int64_t j, const floa
   const auto product = [&](int64_t which) {
     return p[which * n.hidden + j] + to_float(bias[which * n.hidden + j]);
   };
-  const float r = sigmoid(a[j] + product(0)), z = sigmoid(a[n.hidden + j] + product(1));
+  const float r = gate_sigmoid(a[j] + product(0)), z = gate_sigmoid(a[n.hidden + j] + product(1));
   const float r_n = product(2), candidate = tanhf(a[2 * n.hidden + j] + r * r_n);
   *state = (1 - z) * candidate + z * *state;
   saved.save(n, row, j, {{r, z, candidate, r_n}});
