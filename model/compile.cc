@@ -405,11 +405,12 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
   if (options.stage.is_whole()) {
     network.uncut = {network.instructions, network.forward_instructions, network.values};
   }
+  // Operations are fused first, since a fused one rounds differently from the two that it replaces.
+  fuse_activations(network.instructions, network.forward_instructions, network.values, backend);
   if (options.activation_limit > 0) {
     recompute(network.instructions, network.forward_instructions, network.values, backend,
               options.activation_limit);
   }
-  fuse_activations(network.instructions, network.forward_instructions, network.values, backend);
   place_all_running_stats(parameters);
   place_activations(network);
   place_arguments(network);

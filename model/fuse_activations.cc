@@ -27,11 +27,7 @@ class ActivationFusion {
  private:
   void erase(size_t fused) {
     instructions_.erase(instructions_.begin() + static_cast<ptrdiff_t>(fused));
-    if (fused >= forward_) return;
-    --forward_;
-    for (Instruction& instruction : instructions_) {
-      if (instruction.repeated >= static_cast<int>(fused)) --instruction.repeated;
-    }
+    if (fused < forward_) --forward_;
   }
 
   const Value& value(ValueId id) const { return values_[id]; }
@@ -41,8 +37,7 @@ class ActivationFusion {
   // writes something of the same size as `result`, which the fused operation can write instead.
   bool follows(size_t i, int written, int read, int result) const {
     const Value &from = value(arg(i, written)), &to = value(arg(i + 1, result));
-    return (instructions_[i].repeated < 0) == (instructions_[i + 1].repeated < 0) &&
-           from.home == Home::kActivations && value(arg(i + 1, read)).storage == from.storage &&
+    return from.home == Home::kActivations && value(arg(i + 1, read)).storage == from.storage &&
            to.home == Home::kActivations && to.storage != from.storage &&
            to.spec.layout == Layout::row_major() && to.spec.dtype == from.spec.dtype &&
            to.spec.shape.elements() == from.spec.shape.elements();
@@ -85,9 +80,12 @@ class ActivationFusion {
       return false;
     }
     const ValueId z = arg(i, Product::kY);
+    const bool is_used = is_used_after(i, z);
+    // The CPU would compute z first in any case. Apart, the activation can be repeated alone.
+    if (is_used && backend_.device().kind() == DeviceKind::kCpu) return false;
     std::vector<ValueId> args = instructions_[i].args;
     args[Product::kY] = as_rows(arg(i + 1, Then::kY), z);
-    args[Product::kZ] = is_used_after(i, z) ? z : kNoValue;
+    args[Product::kZ] = is_used ? z : kNoValue;
     replace(i, Product{then->activation}, std::move(args));
     return true;
   }
