@@ -53,7 +53,8 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   });
 }
 
-// The sorted rows in pieces of kSortedRows. A segment, the rows with one token, may span several pieces.
+// The sorted rows in pieces of kSortedRows. A segment, the rows with one token, may span several
+// pieces.
 struct SortedRows {
   const TokenKey* keys;
   int64_t rows, vocabulary;
