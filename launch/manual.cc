@@ -109,8 +109,10 @@ std::string references(const CLI::App& app, std::vector<std::string> names) {
 
 // Returns the beginning of a page: title, name and synopsis.
 std::string head(const std::string& name, const std::string& summary, const std::string& usage) {
-  std::string out = fmt::format(".TH {} 1 {} \"trireme {}\" \"Trireme Manual\"\n",
-                                upper(escaped(name)), today(), version());
+  std::string release = version();
+  release.resize(std::min(release.size(), release.find('+')));  // short enough for the last line
+  std::string out = fmt::format(".TH {} 1 {} \"Trireme {}\" \"Trireme Manual\"\n",
+                                upper(escaped(name)), today(), release);
   out += fmt::format(".SH NAME\n{} \\- {}\n", escaped(name), escaped(summary));
   return out + ".SH SYNOPSIS\n.B " + escaped(usage) + "\n";
 }

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/installation.h"
 #include "core/text.h"
 
 namespace trireme::data {
@@ -167,6 +168,16 @@ File unzipped(const std::string& path, const std::vector<uint8_t>& bytes,
   return file;
 }
 
+// Returns "; launch/get-data NAME downloads it" if the folder has the name of such a data set.
+std::string download_hint(const fs::path& folder) {
+  for (const char* name : {"mnist", "fashion-mnist", "cifar10", "shakespeare", "speakers"}) {
+    if (folder.filename() == name) {
+      return fmt::format("; {} {} downloads it", script_command("get-data"), name);
+    }
+  }
+  return "";
+}
+
 }  // namespace
 
 void check_root(const std::string& root, const std::string& hint) {
@@ -175,7 +186,8 @@ void check_root(const std::string& root, const std::string& hint) {
   if (root.empty() || fs::is_directory(folder, ignored)) return;
   const std::string from =
       folder.is_relative() ? " in " + fs::current_path(ignored).string() : std::string();
-  throw DataError("data.root", fmt::format("'{}' is not a folder{}{}", root, from, hint));
+  throw DataError("data.root", fmt::format("'{}' is not a folder{}{}", root, from,
+                                           hint.empty() ? download_hint(folder) : hint));
 }
 
 std::string find_file(const std::string& root, std::span<const std::string> names,

@@ -84,7 +84,7 @@ _trireme_register() {
   local launcher specs
   declare -gA _trireme_before
   complete -F _trireme trireme
-  complete -o default -W "cifar10 fashion-mnist mnist shakespeare" trireme-get-data
+  complete -o default -W "cifar10 fashion-mnist mnist shakespeare speakers" trireme-get-data
   specs=$(complete -p)$'\n'
   for launcher in mpirun mpiexec srun supervise trireme-supervise env nice nohup; do
     if [[ $specs =~ "-F "([^ $'\n']+)" $launcher"$'\n' ]]; then

@@ -25,7 +25,7 @@ function __trireme_complete
 end
 
 complete -c trireme -f -a '(__trireme_complete)'
-complete -c trireme-get-data -n 'test (count (commandline -opc)) = 1' -f -a 'cifar10 fashion-mnist mnist shakespeare'
+complete -c trireme-get-data -n 'test (count (commandline -opc)) = 1' -f -a 'cifar10 fashion-mnist mnist shakespeare speakers'
 for launcher in mpirun mpiexec srun supervise trireme-supervise env nice nohup
   complete -c $launcher -n '__trireme_line >/dev/null' -f -a '(__trireme_complete)'
 end

@@ -9,7 +9,7 @@ _trireme() {
   local -i i first
   local -a complete open complete_shown open_shown
   if [[ $service == trireme-get-data ]]; then
-    (( CURRENT == 2 )) && compadd cifar10 fashion-mnist mnist shakespeare || _files -/
+    (( CURRENT == 2 )) && compadd cifar10 fashion-mnist mnist shakespeare speakers || _files -/
     return
   fi
   for ((i = 1; i < CURRENT; ++i)); do

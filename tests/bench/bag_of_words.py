@@ -1,6 +1,6 @@
 """Accuracy of a logistic regression on bags of words, with which text classification is compared.
 
-    tests/bench/bag_of_words.py data/speakers/train.csv data/speakers/test.csv
+    python3 tests/bench/bag_of_words.py data/speakers/train.csv data/speakers/test.csv
 
 Needs scikit-learn. Prints the accuracy with the regularization that 5-fold cross-validation on the
 training texts chooses, and the best accuracy with any.

@@ -108,6 +108,8 @@ TEST_F(FileNamesTest, MissingFiles) {
   pattern.Add("*");
   EXPECT_SAYS(message<DataError>([&] { expand_names("no/folder", pattern, "data.x"); }),
               "data.root: 'no/folder' is not a folder");
+  EXPECT_SAYS(message<DataError>([&] { expand_names("no/shakespeare", pattern, "data.x"); }),
+              "; launch/get-data shakespeare downloads it");
 }
 
 }  // namespace

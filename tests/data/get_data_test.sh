@@ -96,5 +96,5 @@ check "cifar10 a second time is quick" says "cifar10 is already in $work/cifar10
 
 run imagenet
 check "an unknown set is bad usage" is "$status" 2
-check "... and lists the known sets" says "mnist|fashion-mnist|cifar10|shakespeare"
+check "... and lists the known sets" says "mnist, fashion-mnist, cifar10, shakespeare and speakers"
 exit $((failures > 0))

@@ -164,7 +164,7 @@ TEST_P(Completion, OffersCommandsAfterHelpAndProgramOptions) {
 
 TEST_P(Completion, OffersDataSets) {
   EXPECT_EQ(offers("trireme-get-data "),
-            (Words{"cifar10", "fashion-mnist", "mnist", "shakespeare"}));
+            (Words{"cifar10", "fashion-mnist", "mnist", "shakespeare", "speakers"}));
   EXPECT_EQ(offers("trireme-get-data m"), Words{"mnist"});
 }
 
