@@ -1,5 +1,9 @@
 # Decides whether the cuda/ and nccl/ folders are built, and how. All CUDA libraries except the CUDA runtime are loaded at run
 # time, so building needs only their headers.
+string(TOUPPER "${TRIREME_CUDA}" TRIREME_CUDA)
+if(NOT TRIREME_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "TRIREME_CUDA is ${TRIREME_CUDA}; choose AUTO, ON or OFF")
+endif()
 if(TRIREME_CUDA STREQUAL "AUTO" OR TRIREME_CUDA STREQUAL "ON")
   find_program(TRIREME_NVCC nvcc HINTS $ENV{CUDACXX} $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin /usr/local/cuda/bin)
 endif()
@@ -66,6 +70,7 @@ function(trireme_cuda_together result)
       math(EXPR group "${next} % ${groups}")
       math(EXPR next "${next} + 1")
       get_filename_component(path ${kernel} ABSOLUTE)
+      file(RELATIVE_PATH path ${CMAKE_SOURCE_DIR} ${path})
       string(APPEND includes_${group} "#include \"${path}\"\n")
     endforeach()
     set(group 0)

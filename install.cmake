@@ -43,7 +43,8 @@ endif()
 # since package managers keep their own; their folders are made readable for everybody, regardless of the umask. CMake's own
 # list in the build tree, which each installation would replace, is not written.
 install(CODE [[
-  set(root "$ENV{DESTDIR}${CMAKE_INSTALL_PREFIX}")
+  get_filename_component(prefix "${CMAKE_INSTALL_PREFIX}" ABSOLUTE)
+  set(root "$ENV{DESTDIR}${prefix}")
   if(root MATCHES "/_CPack_Packages/")
     file(GLOB_RECURSE entries LIST_DIRECTORIES true "${root}/*")
     foreach(entry "${root}" ${entries})
@@ -52,9 +53,19 @@ install(CODE [[
       endif()
     endforeach()
   else()
-    string(REPLACE "${CMAKE_INSTALL_PREFIX}/" "" installed "${CMAKE_INSTALL_MANIFEST_FILES}")
+    set(list "${root}/share/trireme/installed.txt")
+    set(installed "")
+    if(EXISTS "${list}") # of another version, whose files are still there
+      file(STRINGS "${list}" installed)
+    endif()
+    foreach(file IN LISTS CMAKE_INSTALL_MANIFEST_FILES)
+      file(RELATIVE_PATH file "${prefix}" "${file}")
+      list(APPEND installed "${file}")
+    endforeach()
+    list(APPEND installed share/trireme/installed.txt)
+    list(REMOVE_DUPLICATES installed)
     string(REPLACE ";" "\n" installed "${installed}")
-    file(WRITE "${root}/share/trireme/installed.txt" "${installed}\nshare/trireme/installed.txt\n")
+    file(WRITE "${list}" "${installed}\n")
   endif()
   return()]])
 

@@ -13,6 +13,12 @@ else # other shells have no such variable, but keep the file open
   done
 fi
 TRIREME_BUNDLE=$(CDPATH="" cd -- "$(dirname "$trireme_file")" >/dev/null && pwd)
+case $TRIREME_BUNDLE in
+  *:*)
+    echo "env.sh: PATH cannot contain $TRIREME_BUNDLE; unpack the bundle in a folder without a colon" >&2
+    TRIREME_BUNDLE=""
+    ;;
+esac
 if [ -x "$TRIREME_BUNDLE/bin/trireme" ]; then
   export TRIREME_BUNDLE
   # Moves this bundle to the front of PATH, before other bundles.
@@ -40,8 +46,9 @@ if [ -x "$TRIREME_BUNDLE/bin/trireme" ]; then
   if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi
-else
+elif [ -n "$TRIREME_BUNDLE" ]; then
   echo "env.sh: cannot find its own folder; cd to that folder and source it there: . ./env.sh" >&2
-  unset TRIREME_BUNDLE
+  TRIREME_BUNDLE=""
 fi
 unset trireme_file trireme_open trireme_path
+[ -n "$TRIREME_BUNDLE" ]

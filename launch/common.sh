@@ -2,7 +2,7 @@
 # Every script prints its head comment for --help, and exits with 2 for unknown arguments before it
 # does anything else.
 # shellcheck shell=bash
-root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH="" cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # usage: prints the head comment of the calling script.
 usage() { sed -n -e '/^# shellcheck /d' -e '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
@@ -19,7 +19,7 @@ arguments() {
   shift
   for argument; do
     case $argument in
-      -h | --help) usage && exit 0 ;;
+      -h | --help) usage; exit 0 ;;
       -*) misuse "unknown option $argument" ;;
     esac
   done

@@ -36,14 +36,15 @@ case $shell in
   *) start=("$shell" -eu) source=. file=env.sh ;;
 esac
 export HOME=$work CDPATH=/ # if CDPATH is set, cd prints the folder
+export LINES_OF_A_VARIABLE=$'1\nPATH=/2\nOPAL_PREFIX=/3'
 failures=0
 check() { # check WHAT FOLDER COMMANDS: checks that they set the variables and print nothing
   local output
   output=$(cd "$2" && "${start[@]}" -c "$3
     trireme >'$work/program'
-    env >'$work/env'" 2>&1) || output+=" (exited with $?)"
+    env -0 >'$work/env'" 2>&1) || output+=" (exited with $?)"
   if [[ -z $output && $(<"$work/program") == "the program" ]] && diff -u <(echo "$wanted") \
-    <(grep -E '^(PATH|TRIREME_BUNDLE|(OPAL|PMIX|HWLOC)_[A-Z_]+|OMPI_MCA_orte_[a-z_]+)=' "$work/env" | LC_ALL=C sort); then
+    <(grep -zE '^(PATH|TRIREME_BUNDLE|(OPAL|PMIX|HWLOC)_[A-Z_]+|OMPI_MCA_orte_[a-z_]+)=' "$work/env" | tr '\0' '\n' | LC_ALL=C sort); then
     echo "ok: $shell: $1"
   else
     echo "FAILED: $shell: $1: $output"

@@ -68,6 +68,15 @@ check "... without a change to the build tree" diff "$work/before" "$work/after"
 check "the list of installed files is complete" \
   diff <(cd "$work/a prefix" && find . -type f | sort) <(sed 's#^#./#' "$work/a prefix/share/trireme/installed.txt" | sort)
 
+# With a relative prefix, whose name is that of a folder in it, after another version.
+relative=$work/elsewhere/share
+mkdir -p "$relative"/{bin,share/trireme}
+touch "$relative/bin/old"
+echo bin/old >"$relative/share/trireme/installed.txt"
+check "installs with a relative prefix" env -C "$work/elsewhere" cmake --install "$tree" --prefix share
+check "... and lists its files and those of the version before" \
+  diff <(cd "$relative" && find . -type f | sort) <(sed 's#^#./#' "$relative/share/trireme/installed.txt" | sort)
+
 # Another user, who may read the build tree but not write to it.
 mkdir "$work/other prefix"
 other=()
@@ -110,6 +119,9 @@ check "files with parts of the paths as names are untouched" test -e "$work/a/st
 
 # The real project, without its presets and without a writable folder for ccache.
 configure=(env -u CCACHE_DIR -u XDG_CACHE_HOME HOME=/proc/nowhere cmake -G "Unix Makefiles" -S "$root" -B "$work/project" -D TRIREME_CUDA=OFF -D TRIREME_TESTS=OFF)
+check "refuses unknown values of TRIREME_CUDA" prints "TRIREME_CUDA is MAYBE; choose AUTO, ON or OFF" \
+  bash -c '! "$@" 2>&1' bash "${configure[@]}" -D TRIREME_CUDA=maybe
+rm -rf "$work/project"
 check "configures as a release build" prints "CMAKE_BUILD_TYPE is not set: using Release" "${configure[@]}"
 check "... which stays one" prints "^CMAKE_BUILD_TYPE:STRING=Release$" cat "$work/project/CMakeCache.txt"
 if command -v ccache >/dev/null; then
