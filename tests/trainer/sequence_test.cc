@@ -112,7 +112,9 @@ TEST_P(SequenceTest, RunsAreReproducibleAndResumeInMidEpoch) {
   const std::vector<std::string> steps{"train.max_steps=30", "checkpoint.every_steps=11"};
   for (const auto& [network, name] :
        {std::pair{kGpt, "gpt"}, {kRecurrent, "recurrent"}, {kStateful, "stateful"}}) {
-    const auto run_name = [name = std::string(name)](const char* which) { return name + which; };
+    const auto run_name = [prefix = std::string(name)](const char* which) {
+      return prefix + which;
+    };
     run(network, run_name("-once"), text(steps));
     run(network, run_name("-again"), text(steps));
     EXPECT_EQ(trace(run_name("-once")), trace(run_name("-again")));
