@@ -32,7 +32,7 @@ TEST_F(Stages, Killed) {
   expect_end("forward kill rank=3 step=40", {"rank 3 (stage 1, replica 1, host ", "forward"},
              {0, 1, 2});
   expect_end("collective kill rank=0 step=40 index=0",
-             {"rank 0 (stage 0, replica 0, host ", "died in ", " of step 41"}, {1, 2, 3});
+             {"rank 0 (stage 0, replica 0, host ", "all-reduce #", "bucket 0 ("}, {1, 2, 3});
   expect_end("evaluation kill rank=2 step=24 index=20",
              {"rank 2 (stage 1, replica 0, host ", "evaluation"}, {0, 1, 3});
 }
