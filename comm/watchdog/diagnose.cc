@@ -23,14 +23,19 @@ std::string seconds(int64_t ns) {
   return value < 10 ? fmt::format("{:.1f} s", value) : fmt::format("{:.0f} s", value);
 }
 
-// Describes the call that the rank has been in for longest, if any, and its phase.
+// Describes the calls that the rank is in, the longest first, and its phase.
 std::string describe_position(const RankView& view) {
-  const CallView* call = nullptr;
+  std::vector<const CallView*> calls;
   for (const CallView& each : view.calls) {
-    if (each.began != 0 && (!call || each.began < call->began)) call = &each;
+    if (each.began != 0) calls.push_back(&each);
   }
-  if (!call) return describe_phase(view);
-  return fmt::format("{}, last phase: {}", describe(*call), describe_phase(view));
+  if (calls.empty()) return describe_phase(view);
+  std::ranges::stable_sort(calls, {}, &CallView::began);
+  std::string text;
+  for (const CallView* call : calls) {
+    text += fmt::format("{}{}", text.empty() ? "" : " and ", describe(*call));
+  }
+  return fmt::format("{}, last phase: {}", text, describe_phase(view));
 }
 
 class Diagnoser {

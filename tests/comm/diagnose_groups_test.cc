@@ -158,6 +158,17 @@ TEST_F(StagesTest, ReportsTransfersWithoutProgress) {
                   .text.starts_with("ranks 0 and 1 have been in receive #1 of ranks 0 and 1"));
 }
 
+// Sends and sums overlap. What a rank died in may be either.
+TEST_F(StagesTest, NamesAllCallsOfADeadRank) {
+  wait(1, 0.4);
+  transfer(1, 1, "MPI_Send", 0.6);
+  die(1, 0.3);
+  EXPECT_TRUE(expect_diagnosis(Fault::kDead, 1)
+                  .text.starts_with("rank 1 (stage 1, replica 0, host a, pid 801) died in send #1 "
+                                    "of ranks 1 and 2 and all-reduce #41, bucket 1 (fc2.weight ... "
+                                    "fc1.bias), last phase: forward of step 13"));
+}
+
 TEST_F(StagesTest, AStageMayComputeForLongWhileItReceivesAhead) {
   transfer(0, 0, "MPI_Recv", 300);
   for (const int member : {0, 1}) {  // the other direction

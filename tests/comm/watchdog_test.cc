@@ -61,24 +61,23 @@ Outcome run(int hosts, const std::string& fault, int rank, const Options& option
   return outcome;
 }
 
-class WatchdogTest : public testing::TestWithParam<int> {  // number of hosts
- protected:
-  // Expects at least `reports` ranks to have printed the same diagnosis, which begins with `begin`
-  // and contains the fragments.
-  static void expect_diagnosis(const Outcome& outcome, size_t reports, const std::string& begin,
-                               const std::vector<std::string>& fragments = {}) {
-    EXPECT_NE(outcome.code, 0);
-    EXPECT_LT(outcome.seconds, 9) << outcome.output;
-    EXPECT_GE(outcome.diagnoses.size(), reports) << outcome.output;
-    const std::set<std::string> different(outcome.diagnoses.begin(), outcome.diagnoses.end());
-    ASSERT_EQ(different.size(), 1u) << outcome.output;
-    EXPECT_TRUE(different.begin()->starts_with(begin)) << outcome.output;
-    for (const std::string& fragment : fragments) {
-      EXPECT_NE(different.begin()->find(fragment), std::string::npos) << fragment << " in\n"
-                                                                      << outcome.output;
-    }
+// Expects at least `reports` ranks to have printed the same diagnosis, which begins with `begin` and
+// contains the fragments.
+void expect_diagnosis(const Outcome& outcome, size_t reports, const std::string& begin,
+                      const std::vector<std::string>& fragments = {}) {
+  EXPECT_NE(outcome.code, 0);
+  EXPECT_LT(outcome.seconds, 9) << outcome.output;
+  EXPECT_GE(outcome.diagnoses.size(), reports) << outcome.output;
+  const std::set<std::string> different(outcome.diagnoses.begin(), outcome.diagnoses.end());
+  ASSERT_EQ(different.size(), 1u) << outcome.output;
+  EXPECT_TRUE(different.begin()->starts_with(begin)) << outcome.output;
+  for (const std::string& fragment : fragments) {
+    EXPECT_NE(different.begin()->find(fragment), std::string::npos) << fragment << " in\n"
+                                                                    << outcome.output;
   }
-};
+}
+
+class WatchdogTest : public testing::TestWithParam<int> {};  // number of hosts
 
 INSTANTIATE_TEST_SUITE_P(Hosts, WatchdogTest, testing::Values(1, 2, 4),
                          [](const auto& test) { return "on" + std::to_string(test.param); });
@@ -190,19 +189,13 @@ TEST_P(WatchdogGroupsTest, ReportsARankThatTwoGroupsWaitFor) {
 
 TEST(WatchdogHostsTest, ReportsALostHost) {
   // Without this option, mpirun might end the ranks before they report.
-  const Outcome outcome = run(2, "host", 0, {.launcher = "--enable-recovery"});
-  ASSERT_FALSE(outcome.diagnoses.empty()) << outcome.output;
-  EXPECT_NE(outcome.diagnoses[0].find("(ranks 2 and 3) is lost"), std::string::npos)
-      << outcome.output;
+  expect_diagnosis(run(2, "host", 0, {.launcher = "--enable-recovery"}), 1, "host ",
+                   {"(ranks 2 and 3) is lost"});
 }
 
 TEST(WatchdogHostsTest, ReportsAFrozenHostAsUnreachable) {
-  const Outcome outcome = run(2, "freeze", 0);
-  EXPECT_NE(outcome.code, 0);
-  ASSERT_EQ(outcome.diagnoses.size(), 2u) << outcome.output;
-  EXPECT_NE(outcome.diagnoses[0].find("(ranks 2 and 3) is unreachable"), std::string::npos)
-      << outcome.output;
-  EXPECT_EQ(outcome.diagnoses[0], outcome.diagnoses[1]);
+  // mpirun continues the frozen ranks before it ends them, so that they may report, too.
+  expect_diagnosis(run(2, "freeze", 0), 2, "host ", {"(ranks 2 and 3) is unreachable"});
 }
 
 TEST(WatchdogLogTest, AppendsTheDiagnosisToTheLog) {
