@@ -1,6 +1,10 @@
 # The rules of `cmake --install`, which installs the program, its scripts, configurations, data, guides, completions and manual
 # pages, and of `cpack`, which packs the same files as a .deb and as an archive. The paths PREFIX/bin and PREFIX/share/trireme
 # are fixed, because the program finds one from the other (core/installation.h).
+install(CODE [[
+  if(CMAKE_INSTALL_PREFIX MATCHES ";")
+    message(FATAL_ERROR "The prefix ${CMAKE_INSTALL_PREFIX} contains a semicolon, which separates names in CMake.")
+  endif()]])
 set_target_properties(trireme PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON) # for an MPI outside of the system's folders
 install(TARGETS trireme trireme-sentencepiece RUNTIME DESTINATION bin)
 foreach(script get-data supervise)
@@ -65,7 +69,9 @@ install(CODE [[
     list(APPEND installed share/trireme/installed.txt)
     list(REMOVE_DUPLICATES installed)
     string(REPLACE ";" "\n" installed "${installed}")
-    file(WRITE "${list}" "${installed}\n")
+    file(WRITE "${list}.new" "${installed}\n")
+    file(CHMOD "${list}.new" PERMISSIONS OWNER_READ OWNER_WRITE GROUP_READ WORLD_READ)
+    file(RENAME "${list}.new" "${list}")
   endif()
   return()]])
 

@@ -13,9 +13,12 @@ else # other shells have no such variable, but keep the file open
   done
 fi
 TRIREME_BUNDLE=$(CDPATH="" cd -- "$(dirname "$trireme_file")" >/dev/null && pwd)
+case ${0##*/}${ZSH_VERSION:-} in # zsh sets $0 for sourced files, too
+  env.sh) echo "env.sh: source this file instead of running it: . ./env.sh" >&2 ;;
+esac
 case $TRIREME_BUNDLE in
-  *:*)
-    echo "env.sh: PATH cannot contain $TRIREME_BUNDLE; unpack the bundle in a folder without a colon" >&2
+  *[:\;]*) # which separate folders in PATH and in Open MPI's settings
+    echo "env.sh: PATH cannot contain $TRIREME_BUNDLE; unpack the bundle in a folder without : and ;" >&2
     TRIREME_BUNDLE=""
     ;;
 esac

@@ -39,7 +39,7 @@ _trireme_find() {
     if [[ ${words[i]} == : ]]; then # mpirun and srun: another program begins
       program=""
     elif [[ -z $program && ${words[i]##*/} == trireme ]]; then
-      program=$(type -P -- "${words[i]/#\~\//$HOME/}") && first=$((i + 1))
+      program=$(type -P -- "${words[i]/#\~\//${HOME-}/}") && first=$((i + 1))
     fi
   done
   [[ -n $program ]]

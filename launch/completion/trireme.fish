@@ -21,6 +21,7 @@ end
 
 function __trireme_complete
   set -l line (__trireme_line)
+  test -n "$line[1]"; or return
   $line[1] completion words -- $line[2..-1] (string unescape -- (commandline -ct))
 end
 

@@ -61,8 +61,8 @@ Outcome run(int hosts, const std::string& fault, int rank, const Options& option
   return outcome;
 }
 
-// Expects at least `reports` ranks to have printed the same diagnosis, which begins with `begin` and
-// contains the fragments.
+// Expects at least `reports` ranks to have printed the same diagnosis, which begins with `begin`
+// and contains the fragments.
 void expect_diagnosis(const Outcome& outcome, size_t reports, const std::string& begin,
                       const std::vector<std::string>& fragments = {}) {
   EXPECT_NE(outcome.code, 0);

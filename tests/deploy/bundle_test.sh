@@ -26,7 +26,17 @@ if "$bundle_script" --build "$tree" -o "$work/none.tar.xz" --tests none 2>"$work
   echo "FAILED: a bundle without a matching test program: $(<"$work/error")" >&2
   exit 1
 fi
-"$bundle_script" --build "$tree" -o "$work/bundle.tar.xz" --tests '^core_'
+mkdir "$work/stubs"
+install /dev/stdin "$work/stubs/cmake" <<<"touch '$work/built'; exit 1"
+for misuse in "-o" "--tests" "--build --no-tests" "-o $work/bundle.zip"; do
+  # shellcheck disable=SC2086  # several arguments
+  if PATH=$work/stubs:$PATH "$bundle_script" $misuse 2>"$work/error" ||
+    ! grep -q "see --help" "$work/error" || [[ -e $work/built ]]; then
+    echo "FAILED: bundle $misuse is not refused at once: $(<"$work/error")" >&2
+    exit 1
+  fi
+done
+(umask 077 && "$bundle_script" --build "$tree" -o "$work/bundle.tar.xz" --tests '^core_')
 megabytes=$(du -m "$work/bundle.tar.xz" | cut -f1)
 ((megabytes <= 36)) || { echo "FAILED: the archive has $megabytes MiB" >&2; exit 1; }
 
@@ -86,6 +96,16 @@ while read -r link; do
     failures=$((failures + 1))
   fi
 done < <(grep -oE '\]\([^):]+' "$work/python/$name/README.md" | sed 's/^..//; s/#.*//')
+if [[ -n $(find "$work/python/$name" -type d ! -perm -055) ]]; then
+  echo "FAILED: not everybody may read the folders"
+  failures=$((failures + 1))
+fi
+while read -r license; do
+  if [[ ! -s $work/python/$name/licenses/$license ]]; then
+    echo "FAILED: licenses/$license is missing"
+    failures=$((failures + 1))
+  fi
+done < <(grep -d skip -ohE 'common-licenses/(GPL|LGPL|Apache)-[0-9.]*[0-9]' "$work/python/$name"/licenses/* | sort -u)
 rm -rf "$work/python"
 for shell in bash sh; do
   source="cd / && . /home/user/$name/env.sh && . /home/user/$name/env.sh"

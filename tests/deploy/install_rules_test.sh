@@ -77,6 +77,15 @@ check "installs with a relative prefix" env -C "$work/elsewhere" cmake --install
 check "... and lists its files and those of the version before" \
   diff <(cd "$relative" && find . -type f | sort) <(sed 's#^#./#' "$relative/share/trireme/installed.txt" | sort)
 
+# The list of files replaces a link instead of following it.
+mkdir -p "$work/private/share/trireme"
+echo kept >"$work/linked"
+ln -s "$work/linked" "$work/private/share/trireme/installed.txt"
+check "installs over a link" cmake --install "$tree" --prefix "$work/private"
+check "... without writing through it" grep -qxF kept "$work/linked"
+check "refuses a prefix with a semicolon" prints "contains a semicolon" \
+  bash -c "! cmake --install '$tree' --prefix '$work/a;b' 2>&1 && ! [[ -e '$work/a;b' ]]"
+
 # Another user, who may read the build tree but not write to it.
 mkdir "$work/other prefix"
 other=()
