@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -92,18 +93,31 @@ struct Text {
   const char* finish_reason = nullptr;  // null while tokens are being generated
 };
 
+// Returns the content of a file or a pipe.
+std::string read_prompt_file(const std::string& path) {
+  if (std::filesystem::is_directory(path)) {
+    throw DataError(path, "is a folder; name a file with one prompt per line");
+  }
+  constexpr size_t kMaxBytes = size_t{64} << 20;  // a pipe may have no end
+  std::ifstream file(path);
+  std::string text;
+  std::array<char, 65536> block;
+  while (file.read(block.data(), block.size()), file.gcount() > 0) {
+    text.append(block.data(), static_cast<size_t>(file.gcount()));
+    if (text.size() > kMaxBytes) throw DataError(path, "is larger than 64 MiB; use several files");
+  }
+  if (!file.eof()) throw DataError(path, "cannot be read");
+  return text;
+}
+
 std::vector<std::string> read_prompts(const GenerateOptions& options) {
   std::vector<std::string> prompts = options.prompts;
   if (!options.prompt_file.empty()) {
-    if (std::filesystem::is_directory(options.prompt_file)) {
-      throw DataError(options.prompt_file, "is a folder; name a file with one prompt per line");
-    }
-    std::ifstream file(options.prompt_file);
+    std::istringstream file(read_prompt_file(options.prompt_file));
     for (std::string line; std::getline(file, line);) {
       if (line.ends_with('\r')) line.pop_back();
       prompts.push_back(std::move(line));
     }
-    if (file.bad() || !file.eof()) throw DataError(options.prompt_file, "cannot be read");
   }
   if (prompts.empty()) {
     throw ConfigError("--prompt", options.prompt_file.empty()

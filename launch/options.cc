@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iterator>
 #include <utility>
 
 #include "comm/control.h"
@@ -164,10 +163,10 @@ Target load_target(const TargetOptions& options, int ranks) {
   if (options.threads > 0) assignments.push_back(fmt::format("train.threads={}", options.threads));
   if (is_zoo_name(options.name)) return load_zoo(options, assignments, ranks);
   if (!std::filesystem::exists(train::find_config(options.name))) {
-    std::vector<std::string> names = model::zoo_names();
-    std::ranges::move(train::installed_configs(), std::back_inserter(names));
     throw ConfigError(options.name, "is neither a file nor a network of the zoo" +
-                                        did_you_mean(options.name, names));
+                                        (options.name.ends_with(".txtpb")
+                                             ? train::suggest_config(options.name)
+                                             : did_you_mean(options.name, model::zoo_names())));
   }
   if (options.name.ends_with(".onnx")) return load_onnx(options, assignments, ranks);
   if (options.batch > 0)

@@ -66,7 +66,7 @@ void FaultTest::expect_same_diagnosis(const Outcome& outcome, double seconds,
                                       const std::vector<std::string>& fragments,
                                       const std::vector<int>& logs) const {
   EXPECT_NE(outcome.code, 0) << outcome.out;
-  EXPECT_LT(outcome.seconds, seconds) << outcome.error;
+  EXPECT_LT(outcome.seconds, seconds * kSlowdown) << outcome.error;
   expect_none_left();
   std::vector<std::string> diagnoses = lines_with(outcome.error, "trireme: ");
   // A crashing process prints a line of its own before the diagnosis.

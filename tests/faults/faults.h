@@ -11,6 +11,13 @@
 
 namespace trireme::testing {
 
+// How much longer runs may take with a sanitizer.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr double kSlowdown = 3;
+#else
+inline constexpr double kSlowdown = 1;
+#endif
+
 // A run that would take minutes without a fault. A step takes about a millisecond.
 inline constexpr const char* kEndlessRun = R"(
 model { zoo { name: "mlp" hidden: [64, 64] } }

@@ -61,6 +61,9 @@ TEST(ConfigCheck, FindsInstalledConfigurationsByName) {
             "'digits.txtpb'?\n");
   EXPECT_NE(run({"inspect", "digit.txtpb"}).error.find("did you mean 'digits.txtpb'?"),
             std::string::npos);
+  EXPECT_EQ(run({"inspect", "nope.txtpb"}).error,
+            "trireme: nope.txtpb: is neither a file nor a network of the zoo\n");
+  EXPECT_NE(run({"inspect", "resnet5"}).error.find("did you mean 'resnet50'?"), std::string::npos);
   EXPECT_EQ(run({"inspect", "digits.txtpb"}).code, 0);
   fs::current_path(before);
 }

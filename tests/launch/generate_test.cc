@@ -190,6 +190,7 @@ TEST_F(GenerateTest, ReportsInvalidPrompts) {
   expect_error({"--prompts", "/no/such/file"}, 3, "/no/such/file: cannot be read");
   expect_error({"--prompts", scratch_->path().string()}, 3,
                "is a folder; name a file with one prompt");
+  expect_error({"--prompts", "/dev/zero"}, 3, "/dev/zero: is larger than 64 MiB");
   using std::string_literals::operator""s;
   expect_error({"--prompts", scratch_->write("nul", "ab\0c\n"s)}, 3,
                "prompt 1: '\\x00' (byte 2) is not in the vocabulary");

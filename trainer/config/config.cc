@@ -169,7 +169,7 @@ Config load_config(const std::string& name, std::span<const std::string> assignm
   std::ostringstream text;
   if (!file || !(text << file.rdbuf())) {
     const std::string reason = std::strerror(errno);
-    throw ConfigError(path, "cannot be read: " + reason + did_you_mean(path, installed_configs()));
+    throw ConfigError(path, "cannot be read: " + reason + suggest_config(path));
   }
   return parse_config(text.str(), path, assignments);
 }

@@ -1,10 +1,13 @@
 #include "trainer/config/find_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
 
 #include "core/installation.h"
+#include "core/text.h"
 
 namespace trireme::train {
 namespace {
@@ -25,6 +28,13 @@ std::vector<std::string> installed_configs() {
   }
   std::ranges::sort(names);
   return names;
+}
+
+std::string suggest_config(const std::string& name) {
+  std::vector<std::string> stems;
+  for (const std::string& config : installed_configs()) stems.push_back(fs::path(config).stem());
+  const std::string found = nearest(fs::path(name).stem().string(), stems);
+  return found.empty() ? "" : fmt::format("; did you mean '{}.txtpb'?", found);
 }
 
 std::string find_config(const std::string& name) {

@@ -13,4 +13,7 @@ std::vector<std::string> installed_configs();
 // folder, the installed configuration of that name.
 std::string find_config(const std::string& name);
 
+// Returns "; did you mean 'digits.txtpb'?" if an installed configuration has a similar name.
+std::string suggest_config(const std::string& name);
+
 }  // namespace trireme::train

@@ -6,6 +6,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <new>
 #include <span>
 #include <unordered_map>
 #include <vector>
@@ -113,8 +114,13 @@ int main(int count, char** arguments) {
     std::signal(ignored, SIG_IGN);
   }
   Channel channel(socket);
-  if (what == "read") return read(channel);
-  if (what == "train" && args.size() == 5) return train(channel, args[3], args[4]);
+  try {
+    if (what == "read") return read(channel);
+    if (what == "train" && args.size() == 5) return train(channel, args[3], args[4]);
+  } catch (const std::bad_alloc&) {
+    channel.send("out of memory");
+    return 1;
+  }
   std::fputs("trireme-sentencepiece is started by trireme for SentencePiece models\n", stderr);
   return 2;
 }
