@@ -366,6 +366,12 @@ class HostileTest(ProgramTest):
         self.expect_survived("100,000 threads", *train, refused=True, says="OMP_NUM_THREADS", environment=threads)
         small = {resource.RLIMIT_FSIZE: 10000}
         self.expect_survived("a limit of file sizes", *train, refused=True, says="File too large", limits=small)
+        generator = random.Random(1)
+        letters = "abcdefghijklmnop"
+        text = "".join(f"{''.join(generator.choices(letters, k=1 + i % 9))}\n" for i in range(300_000))
+        tokenizer = ["data", "tokenizer", self.write("text", text.encode()), "-o", self.scratch / "t", "--vocab", "2000"]
+        little = {resource.RLIMIT_AS: 250 << 20}
+        self.expect_survived("a tokenizer in little memory", *tokenizer, refused=True, says="out of memory", limits=little)
 
     def test_configurations(self):
         valid = (ROOT / "launch/configs/digits.txtpb").read_bytes()

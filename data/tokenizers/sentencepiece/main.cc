@@ -5,9 +5,13 @@
 #include <charconv>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
+#include <mutex>
 #include <new>
 #include <span>
+#include <system_error>
 #include <unordered_map>
 #include <vector>
 
@@ -113,14 +117,24 @@ int main(int count, char** arguments) {
   for (const int ignored : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) {
     std::signal(ignored, SIG_IGN);
   }
-  Channel channel(socket);
-  try {
-    if (what == "read") return read(channel);
-    if (what == "train" && args.size() == 5) return train(channel, args[3], args[4]);
-  } catch (const std::bad_alloc&) {
-    channel.send("out of memory");
-    return 1;
-  }
+  static Channel channel(socket);
+  std::set_terminate([] {  // by exceptions in the library's threads
+    static std::mutex first;
+    first.lock();
+    try {
+      if (const auto exception = std::current_exception()) std::rethrow_exception(exception);
+    } catch (const std::bad_alloc&) {
+      channel.send("out of memory");
+    } catch (const std::system_error&) {  // a thread cannot be started
+      channel.send("out of memory or threads");
+    } catch (const std::exception& error) {
+      channel.send(error.what());
+    } catch (...) {  // the status of other exits says enough
+    }
+    std::_Exit(1);
+  });
+  if (what == "read") return read(channel);
+  if (what == "train" && args.size() == 5) return train(channel, args[3], args[4]);
   std::fputs("trireme-sentencepiece is started by trireme for SentencePiece models\n", stderr);
   return 2;
 }

@@ -66,7 +66,9 @@ Process::~Process() {
 }
 
 void Process::send(std::string_view block) {
-  if (!Channel(socket_.number()).send(block)) throw_ended();
+  if (Channel(socket_.number()).send(block)) return;
+  check_status();  // the program may have told why it ended
+  throw_ended();
 }
 
 std::string Process::receive() {
