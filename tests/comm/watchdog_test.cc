@@ -188,9 +188,11 @@ TEST_P(WatchdogGroupsTest, ReportsARankThatTwoGroupsWaitFor) {
 }
 
 TEST(WatchdogHostsTest, ReportsALostHost) {
-  // Without this option, mpirun might end the ranks before they report.
-  expect_diagnosis(run(2, "host", 0, {.launcher = "--enable-recovery"}), 1, "host ",
-                   {"(ranks 2 and 3) is lost"});
+  // Without this option, mpirun might end the ranks before they report. With it, it may return 0.
+  const Outcome outcome = run(2, "host", 0, {.launcher = "--enable-recovery"});
+  ASSERT_FALSE(outcome.diagnoses.empty()) << outcome.output;
+  EXPECT_NE(outcome.diagnoses[0].find("(ranks 2 and 3) is lost"), std::string::npos)
+      << outcome.output;
 }
 
 TEST(WatchdogHostsTest, ReportsAFrozenHostAsUnreachable) {
