@@ -51,7 +51,17 @@ std::vector<std::string> FaultTest::train(const std::vector<std::string>& more) 
 
 Outcome FaultTest::broken(const std::string& faults, int ranks,
                           const std::vector<std::string>& more) {
-  return run(train(more), ranks, {"TRIREME_INJECT=" + faults});
+  const fs::path struck = scratch_ / "struck";
+  fs::remove(struck);
+  Outcome outcome = run(train(more), ranks,
+                        {"TRIREME_INJECT=" + faults, "TRIREME_INJECT_STRUCK=" + struck.string()});
+  const auto end = fs::file_time_type::clock::now();
+  if (!fs::exists(struck)) {
+    ADD_FAILURE() << "no fault struck: " << faults << "\n" << outcome.error;
+    return outcome;
+  }
+  outcome.seconds = std::chrono::duration<double>(end - fs::last_write_time(struck)).count();
+  return outcome;
 }
 
 void FaultTest::expect_none_left() const {

@@ -48,7 +48,8 @@ class FaultTest : public ::testing::Test {
 
   std::filesystem::path run_dir() const { return scratch_ / "run"; }
   std::vector<std::string> train(const std::vector<std::string>& more = {}) const;
-  // Runs until the faults have ended the run. See inject.cc for the syntax of `faults`.
+  // Runs until the faults have ended the run. See inject.cc for the syntax of `faults`. The seconds
+  // of the outcome are those since the first of them struck.
   Outcome broken(const std::string& faults, int ranks, const std::vector<std::string>& more = {});
 
   // Expects the job to have ended in time without leaving processes, and all survivors to have

@@ -9,8 +9,8 @@
 //   sleep seconds=X                             of this thread; X < 0 for no limit
 //   skip                                        the operation after the fault point
 //   nan | flip                                  writes a NaN, or flips a bit, in the memory that
-//   the
-//                                               fault point passes
+//                                               the fault point passes
+// The first fault that strikes creates the file TRIREME_INJECT_STRUCK.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -95,16 +95,20 @@ int64_t own_rank() {
   return 0;
 }
 
+// Creates the file. Returns whether it did not exist.
+bool create(const char* path) {
+  const int file = open(path, O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+  if (file >= 0) close(file);
+  return file >= 0;
+}
+
 bool strikes(const Fault& fault, const char* name, int64_t index, int64_t step) {
   if (fault.place != name) return false;
   if (fault.rank >= 0 && fault.rank != own_rank()) return false;
   if (fault.step >= 0 && fault.step != step) return false;
   if (fault.index >= 0 && fault.index != index) return false;
   if (fault.times > 0 && fault.struck.fetch_add(1) >= fault.times) return false;
-  if (fault.once.empty()) return true;
-  const int file = open(fault.once.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
-  if (file >= 0) close(file);
-  return file >= 0;
+  return fault.once.empty() || create(fault.once.c_str());
 }
 
 void corrupt(const Fault& fault, std::span<std::byte> memory) {
@@ -119,6 +123,7 @@ void corrupt(const Fault& fault, std::span<std::byte> memory) {
 
 // Carries out the action. Returns true if the operation after the fault point is to be skipped.
 bool strike(const Fault& fault, std::span<std::byte> memory) {
+  if (const char* path = std::getenv("TRIREME_INJECT_STRUCK")) create(path);
   if (fault.action == "kill") raise(SIGKILL);
   if (fault.action == "stop") return raise(SIGSTOP), false;
   if (fault.action == "segv") raise(SIGSEGV);

@@ -11,8 +11,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kTimeout = 3;           // of kEndlessRun
-constexpr double kBound = kTimeout + 5;  // with the 40 steps before
+constexpr double kTimeout = 3;  // of kEndlessRun
+constexpr double kBound = kTimeout + 5;
 constexpr int kRanks = 4;
 
 class Stages : public FaultTest {
@@ -40,7 +40,7 @@ TEST_F(Stages, Killed) {
 TEST_F(Stages, Suspended) {
   expect_end("forward stop rank=1 step=40",
              {"rank 1 (stage 0, replica 1, host ", "was suspended", "waiting for it in receive #"},
-             {0, 2, 3}, kBound + 1);
+             {0, 2, 3});
 }
 
 // The rank receives ahead while it hangs, and the others wait for it in receives and sums.
@@ -48,10 +48,10 @@ TEST_F(Stages, HangsInAPass) {
   expect_end("forward sleep rank=2 step=40",
              {"rank 2 (stage 1, replica 0, host ", "has been stuck in forward of step 41",
               "waiting for it in "},
-             {0, 1, 3}, kBound + 1);
+             {0, 1, 3});
   expect_end("update sleep rank=0 step=40",
              {"rank 0 (stage 0, replica 0, host ", "has been stuck in update of step 41"},
-             {1, 2, 3}, kBound + 1);
+             {1, 2, 3});
 }
 
 TEST_F(Stages, Crashes) {
