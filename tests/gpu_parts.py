@@ -29,14 +29,7 @@ def load(path):
 peers = load(HERE / "bench/peers")
 
 CASES = "*cuda*:*Cuda*:*Nccl*"
-# Test programs that run with several ranks, which share a GPU or have one each.
-ON_RANKS = (
-    "comm_communicator_test",
-    "comm_control_test",
-    "comm_bucketer_ranks_test",
-    "trainer_step_test",
-    "trainer_train_test",
-)
+MAX_RANKS = 2  # of a test program; they share a GPU or have one each
 IN_SLICE_2 = ("ops_conv2d_", "comm_", "trainer_")
 MAX_RETRIES = 20
 SANITIZED = ("ops_batch_norm_test", "ops_loss_test", "ops_layer_norm_test")
@@ -128,21 +121,28 @@ def mpirun(ranks):
     return ["mpirun", "--quiet", "-np", ranks, "--oversubscribe", "--bind-to", "none"]
 
 
+def test_programs(a):
+    """Returns the test programs in the tree that need a GPU, with the numbers of ranks to run each with under mpirun, or
+    none to run it alone."""
+    listed = [line.split() for line in (a.tree / "tests/gpu_programs").read_text().splitlines()]
+    return {a.tree / "tests" / name: ranks for name, *ranks in sorted(listed) if (a.tree / "tests" / name).exists()}
+
+
 def program_parts(a, wanted):
     parts = []
-    programs = [program for program in sorted(a.tree.glob("tests/*_test")) if wanted(program.name)]
+    programs = {program: ranks for program, ranks in test_programs(a).items() if wanted(program.name)}
     for program in with_cases(programs, CASES):
-        if program.name in ON_RANKS:
-            parts += [
-                Part(
-                    f"{program.name}.np{count}",
-                    lambda run, command=[*mpirun(count), program]: gtest(run, command, CASES),
-                    a.limit(180),
-                )
-                for count in (1, 2)
-            ]
-        else:
+        if not programs[program]:
             parts.append(Part(program.name, lambda run, command=[program]: gtest(run, command, CASES), a.limit(120)))
+        for count in programs[program]:
+            if int(count) <= MAX_RANKS:
+                parts.append(
+                    Part(
+                        f"{program.name}.np{count}",
+                        lambda run, command=[*mpirun(count), program]: gtest(run, command, CASES),
+                        a.limit(180),
+                    )
+                )
     return parts
 
 
@@ -171,7 +171,7 @@ def sanitizer_parts(a):
                     "--error-exitcode",
                     1,
                     "--kernel-name-exclude",
-                    "regex:cudnn",
+                    "regex=cudnn",
                     program,
                     f"--gtest_filter={pattern}",
                 ]
@@ -188,8 +188,8 @@ def sanitizer_parts(a):
     programs = with_cases(
         [
             program
-            for program in sorted([*a.tree.glob("tests/core_device_test"), *a.tree.glob("tests/ops_*_test")])
-            if a.sanitize or program.name in SANITIZED
+            for program in test_programs(a)
+            if program.name in SANITIZED or a.sanitize and program.name.startswith(("core_device_", "ops_"))
         ],
         pattern,
     )
@@ -253,7 +253,7 @@ def agree(run, tolerance, count, one, two):
 
 def same(run, a, name, tolerance, steps, network, ones, twos, ranks=(1, 1), options=()):
     """Checks that two runs of a network have the same losses."""
-    steps, batch = (2, 4) if a.rehearse else (steps, {"lenet": 64, "resnet18-cifar": 32}[network])
+    steps, batch = (2, 4) if a.rehearse else (steps, 64)
     file = run.folder / "runs" / f"{name}.txtpb"
     file.parent.mkdir(exist_ok=True)
     file.write_text(config(network, batch, steps))
@@ -267,6 +267,8 @@ def same(run, a, name, tolerance, steps, network, ones, twos, ranks=(1, 1), opti
 CPU, GPU = ("--device", "cpu"), ("--device", "cuda")
 EAGER = (*GPU, "--set", "train.eager=true")
 STAGED = (*GPU, "--set", "train.transport=mpi")
+# With larger steps, rounding errors grow to 0.01 within 20 steps of a ResNet, even between the AVX2 and AVX-512 of a CPU.
+STABLE = ("--set", "schedule.learning_rate=0.0001")
 
 
 def same_part(a, name, tolerance, steps, network, ones, twos, seconds=120, **more):
@@ -304,7 +306,8 @@ def runs_agree(a):
     staged_eager = (*STAGED, "--set", "train.eager=true")
     nccl = (*GPU, "--set", "train.transport=nccl", "--set", "buckets.sum_on_one_rank=true")
     return [
-        *(same_part(a, f"gpu-is-cpu.{network}", 1e-4, 20, network, CPU, GPU) for network in SHAPES),
+        same_part(a, "gpu-is-cpu.lenet", 1e-4, 20, "lenet", CPU, GPU),
+        same_part(a, "gpu-is-cpu.resnet18-cifar", 1e-4, 20, "resnet18-cifar", CPU, GPU, options=STABLE),
         same_part(a, "two-ranks-are-one.staged", 1e-5, 20, "lenet", GPU, STAGED, ranks=(1, 2)),
         same_part(a, "two-ranks-are-one.staged-eager", 0, 20, "lenet", STAGED, staged_eager, ranks=(2, 2)),
         same_part(a, "nccl-of-one-rank.captured", 0, 20, "lenet", GPU, nccl),

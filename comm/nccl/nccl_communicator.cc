@@ -146,7 +146,8 @@ class NcclCommunicator final : public Communicator {
     ncclConfig_t config = non_blocking();
     ncclComm_t part = nullptr;
     connection_.run({"split"}, [&](ncclComm_t comm) {
-      return library_->comm_split(comm, color, key, &part, &config);
+      const ncclResult_t result = library_->comm_split(comm, color, key, &part, &config);
+      return result == ncclSuccess ? ncclInProgress : result;  // it returns before it has finished
     });
     return std::make_unique<NcclCommunicator>(library_, std::move(host), device_, shared_failure_,
                                               [&](ncclComm_t* comm) {

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
+#include <utility>
 
 #include "core/cuda/cuda.h"
 #include "ops/cuda/libraries.h"
@@ -47,6 +49,8 @@ struct CublasLt::Calls {
   decltype(cublasLtMatmulPreferenceSetAttribute)* set_preference =
       find("cublasLtMatmulPreferenceSetAttribute");
   decltype(cublasLtMatmulAlgoGetHeuristic)* list = find("cublasLtMatmulAlgoGetHeuristic");
+  decltype(cublasLtMatmulAlgoConfigGetAttribute)* get_config =
+      find("cublasLtMatmulAlgoConfigGetAttribute");
   decltype(cublasLtMatmul)* multiply = find("cublasLtMatmul");
 
   void check(cublasStatus_t status, const char* call) const {
@@ -234,10 +238,29 @@ class Product final : public Algorithm {
   bool bias_, aux_;
 };
 
-// Names the algorithm by its opaque contents, which are stable within a version of the library.
-std::string name_of(const cublasLtMatmulAlgo_t& algorithm) {
-  std::string name;
-  for (uint64_t word : algorithm.data) name += fmt::format("{:x}.", word);
+// Names an algorithm by its place in the library's list, which is the same in all processes, and by
+// its settings. The settings alone may not tell two algorithms apart, and the memory of an algorithm
+// has bytes that are not initialized.
+std::string name_of(const CublasLt::Calls& calls, const cublasLtMatmulAlgo_t& algorithm,
+                    size_t place) {
+  std::string name = fmt::format("{}:", place);
+  for (const auto& [attribute, bytes] :
+       std::initializer_list<std::pair<cublasLtMatmulAlgoConfigAttributes_t, size_t>>{
+           {CUBLASLT_ALGO_CONFIG_ID, sizeof(int32_t)},
+           {CUBLASLT_ALGO_CONFIG_TILE_ID, sizeof(uint32_t)},
+           {CUBLASLT_ALGO_CONFIG_SPLITK_NUM, sizeof(int32_t)},
+           {CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, sizeof(uint32_t)},
+           {CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, sizeof(uint32_t)},
+           {CUBLASLT_ALGO_CONFIG_CUSTOM_OPTION, sizeof(uint32_t)},
+           {CUBLASLT_ALGO_CONFIG_STAGES_ID, sizeof(uint32_t)},
+           {CUBLASLT_ALGO_CONFIG_INNER_SHAPE_ID, sizeof(uint16_t)},
+           {CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, sizeof(uint16_t)}}) {
+    uint32_t value = 0;
+    size_t written = 0;
+    calls.check(calls.get_config(&algorithm, attribute, &value, bytes, &written),
+                "cublasLtMatmulAlgoConfigGetAttribute");
+    name += fmt::format(" {}", value);
+  }
   return name;
 }
 
@@ -247,7 +270,7 @@ std::vector<Candidate> list_products(const std::shared_ptr<CublasLt>& library,
   std::vector<Candidate> list;
   for (const cublasLtMatmulHeuristicResult_t& result : descriptors->list()) {
     if (result.state != CUBLAS_STATUS_SUCCESS) continue;
-    list.push_back({name_of(result.algo), [=] {
+    list.push_back({name_of(library->calls(), result.algo, list.size()), [=] {
                       return std::make_shared<const Product>(library, descriptors, result, product);
                     }});
   }

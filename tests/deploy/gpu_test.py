@@ -187,9 +187,14 @@ class Bundle(unittest.TestCase):
         """Writes a file that a fake program in bin/ reads."""
         (self.root / "bin" / name).write_text(value)
 
-    def gtest(self, name, cases):
+    def add_program(self, name, text, ranks=""):
+        with open(self.root / "tests/gpu_programs", "a") as file:
+            file.write(f"{name} {ranks}\n")
+        return script(self.root / "tests" / name, text)
+
+    def gtest(self, name, cases, ranks=""):
         named = {f"Suite.{case}/cuda": how for case, how in cases.items()}
-        return script(self.root / "tests" / name, GTEST.replace("CASES", repr(named)))
+        return self.add_program(name, GTEST.replace("CASES", repr(named)), ranks)
 
     def calls(self, program):
         file = pathlib.Path(f"{program}.calls")
@@ -223,7 +228,7 @@ class Slices(Bundle):
         self.gtest("ops_b_test", {"one": "passes", "two": "spoils", "three": "passes", "four": "passes"})
         self.gtest("ops_c_test", {"one": "crashes", "two": "passes"})
         self.gtest("ops_conv2d_test", {"one": "passes"})
-        script(self.root / "tests/ops_d_test", "#!/bin/sh\necho libcudnn.so.9 is missing >&2; exit 127\n")
+        self.add_program("ops_d_test", "#!/bin/sh\necho libcudnn.so.9 is missing >&2; exit 127\n")
         output = self.run_gpu("--slice", 1, "-o", "out", "^(doctor|core|ops|captured)", code=1)
         (record,) = read_results(self.archive)
         found = results(record)
@@ -247,8 +252,8 @@ class Slices(Bundle):
         self.assertEqual(table[-1], f"archive: {self.archive}")
 
     def test_cases_are_counted_per_number_of_ranks(self):
-        self.gtest("comm_communicator_test", {"one": "passes", "two": "passes"})
-        self.gtest("trainer_step_test", {"one": "passes", "two": "fails"})
+        self.gtest("comm_communicator_test", {"one": "passes", "two": "passes"}, "1 2 3")
+        self.gtest("trainer_step_test", {"one": "passes", "two": "fails"}, "1 2")
         self.run_gpu("--slice", 2, "-o", "out", "^(comm|trainer)", code=1)
         details = {part["name"]: part["detail"] for part in read_results(self.archive)[0]["parts"]}
         for ranks in (1, 2):
@@ -256,6 +261,7 @@ class Slices(Bundle):
             self.assertIn(
                 "1 cases did not pass; alone Suite.two/cuda FAILED", details[f"trainer_step_test.np{ranks}"]
             )
+        self.assertEqual(len(details), 4)
 
     def test_next_slice_continues_from_the_results_of_a_killed_slice(self):
         passing = self.gtest("core_a_test", {"one": "passes"})

@@ -346,7 +346,8 @@ ncclResult_t ncclCommSplit(ncclComm_t handle, int color, int key, ncclComm_t* pa
     made = add(ranks);
   }
   comm->when_ready = [=] { *part = made; };
-  return begin(*comm);
+  begin(*comm);
+  return ncclSuccess;  // unlike the other functions, it does not return ncclInProgress
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t handle, ncclResult_t* error) {

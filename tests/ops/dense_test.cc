@@ -1,6 +1,10 @@
 // Fully connected layers against the reference.
 #include "ops/dense.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <set>
+
 #include "tests/ops/harness.h"
 
 namespace trireme::ops {
@@ -93,6 +97,41 @@ TEST_P(DenseTest, BackwardWeightsAccumulate) {
 }
 
 TRIREME_ON_TARGETS(DenseTest, multiplying_targets());
+
+// A second backend finds the algorithms that the first one chose, and so does not measure again:
+// measuring writes a new file.
+TEST(DenseTuningTest, CudaChoicesAreFoundAgain) {
+  if (query_cuda().devices == 0) GTEST_SKIP() << "no GPU";
+  std::string folder = testing::TempDir() + "/dense.XXXXXX";
+  ASSERT_TRUE(mkdtemp(folder.data()));
+  const auto device = create_cuda_device(0);
+  const auto plan = [&] {
+    const auto backend = create_cuda_backend(*device, {.tuning_cache = folder});
+    for (const int64_t rows : {64, 200, 1000}) {
+      for (const int64_t columns : {48, 96, 320}) {
+        const auto f32 = [](Shape shape) {
+          return TensorSpec{DType::kF32, std::move(shape), Layout::row_major()};
+        };
+        const std::vector<TensorSpec> specs{f32({rows, columns}), f32({10, columns}), f32({10}),
+                                            f32({rows, 10}), absent()};
+        backend->plan(DenseForward{}, specs);
+      }
+    }
+  };
+  const auto files = [&] {
+    std::set<std::pair<std::string, std::filesystem::file_time_type>> found;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      found.emplace(entry.path().string(), entry.last_write_time());
+    }
+    return found;
+  };
+  plan();
+  const auto first = files();
+  plan();
+  EXPECT_EQ(files(), first);
+  std::filesystem::remove_all(folder);
+  if (first.empty()) GTEST_SKIP() << "the emulation does not measure products";
+}
 
 }  // namespace
 }  // namespace trireme::ops
