@@ -17,6 +17,7 @@ namespace trireme::ops::cuda {
 namespace {
 
 constexpr int64_t kSortedRows = 32;  // sorted rows that a thread sums
+constexpr int kMergedPieces = 8;     // sums of pieces that a thread loads at a time
 
 template <class T, int N>
 __global__ void __launch_bounds__(kMaxRowThreads)
@@ -66,6 +67,16 @@ struct SortedRows {
   __device__ bool continues(int64_t i) const {
     return i > 0 && i < rows && token_of(keys[i]) == token_of(keys[i - 1]);
   }
+  // Returns the last piece of the segment of row i.
+  __device__ int64_t last_piece(int64_t i) const {
+    const uint32_t token = token_of(keys[i]);
+    int64_t inside = i, outside = rows;
+    while (outside - inside > 1) {
+      const int64_t middle = (inside + outside) / 2;
+      (token_of(keys[middle]) == token ? inside : outside) = middle;
+    }
+    return inside / kSortedRows;
+  }
 };
 
 template <int N>
@@ -112,7 +123,8 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   });
 }
 
-// Adds segments that begin in a piece and go on in the next to the table.
+// Adds segments that begin in a piece and go on in the next to the table. A segment may have very
+// many pieces, so several are loaded at a time.
 template <int N>
 __global__ void __launch_bounds__(kMaxRowThreads)
     merge_pieces_kernel(SortedRows sorted, int64_t pieces, int64_t width, const float* partials,
@@ -124,12 +136,12 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   const bool begins =
       !sorted.continues(sorted.begin(piece)) || token_of(sorted.keys[sorted.begin(piece)]) != token;
   if (!begins || !sorted.continues(end) || !sorted.is_valid(token)) return;
+  const int64_t last = sorted.last_piece(end);
   each_pack<N>(width, [&](int64_t at) {
     Pack<float, N> sum = load<N>(partials + (2 * piece + 1) * width + at);
-    for (int64_t next = piece + 1;; ++next) {
+#pragma unroll kMergedPieces
+    for (int64_t next = piece + 1; next <= last; ++next) {
       add_to(sum, load<N>(partials + 2 * next * width + at));
-      const int64_t last = sorted.end(next);
-      if (token_of(sorted.keys[last - 1]) != token || !sorted.continues(last)) break;
     }
     add_to_row(dtable + token * width + at, sum);
   });
