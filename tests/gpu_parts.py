@@ -197,7 +197,7 @@ def sanitizer_parts(a):
         Part(
             f"{tool}.{program.name}",
             lambda run, tool=tool, program=program: check(run, tool, program, pattern),
-            900 if a.sanitize else 60,
+            900 if a.sanitize else 120,
         )
         for tool in ("memcheck", "racecheck")
         for program in programs

@@ -11,6 +11,7 @@
 #include "core/alignment.h"
 #include "ops/cuda/cudnn.h"
 #include "ops/cuda/libraries.h"
+#include "ops/cuda/padded_convolution.h"
 #include "ops/cuda/plans.h"
 #include "ops/cuda/product_op.h"
 
@@ -58,12 +59,12 @@ class WithCast final : public Algorithm {
 // precision with a cast may be faster.
 AlgorithmPtr find_weight_gradient(const Convolution& wanted, const TensorSpec& dweight,
                                   const ContextPtr& context) {
-  if (wanted.in == wanted.out) return find_convolution(*context, wanted);
-  const auto direct = [&] { return find_or_null(find_convolution, *context, wanted); };
+  if (wanted.in == wanted.out) return find_convolution_or_padded(*context, wanted);
+  const auto direct = [&] { return find_or_null(find_convolution_or_padded, *context, wanted); };
   const auto with_cast = [&]() -> AlgorithmPtr {
     Convolution low_precision = wanted;
     low_precision.out = wanted.in;
-    AlgorithmPtr algorithm = find_or_null(find_convolution, *context, low_precision);
+    AlgorithmPtr algorithm = find_or_null(find_convolution_or_padded, *context, low_precision);
     if (!algorithm) return nullptr;
     const std::array from_to{TensorSpec{low_precision.out, dweight.shape, dweight.layout}, dweight};
     return std::make_shared<WithCast>(std::move(algorithm), plan(Reorder{}, context, from_to),
@@ -96,7 +97,7 @@ Plan plan(const Conv2dForward& op, const ContextPtr& context, Specs given) {
     fused->relu = op.activation == Activation::kRelu;
     if (!is_absent(bias)) fused->bias = bias.dtype;
   }
-  return plan_forward(op, *context, std::move(specs), find_convolution, plain, fused);
+  return plan_forward(op, *context, std::move(specs), find_convolution_or_padded, plain, fused);
 }
 
 Plan plan(const Conv2dBackwardData& op, const ContextPtr& context, Specs given) {

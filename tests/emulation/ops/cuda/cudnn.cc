@@ -64,7 +64,8 @@ class Loops final : public Algorithm {
   static void delay(const Convolution& c) {
     const auto& delays = emulation::convolution_delays();
     std::this_thread::sleep_for(
-        std::chrono::milliseconds(c.in == c.out ? delays.uniform_ms : delays.mixed_ms));
+        std::chrono::milliseconds((c.in == c.out ? delays.uniform_ms : delays.mixed_ms) +
+                                  (c.x[1] % 8 == 0 ? 0 : delays.few_channels_ms.load())));
   }
 
   static void convolve(const Convolution& c, void* x_memory, void* weight_memory, void* y_memory,
