@@ -36,6 +36,7 @@ SANITIZED = ("ops_batch_norm_test", "ops_loss_test", "ops_layer_norm_test")
 SANITIZED_CASES = "*cuda_f32:*cuda_bf16-*Large*"
 DIGITS_ACCURACY, MNIST_ACCURACY, CIFAR_ACCURACY = 0.97, 0.99, 0.93
 SHARDS = "cifar10-{}-*.tar"
+OTHERS = ("gpt-mini", "vit-tiny", "bert-mini", "lstm", "resnet18-cifar", "lenet", "mlp")  # in slice 3, after ResNet-50
 
 
 # ---- Test programs ---------------------------------------------------------------------------------------------------
@@ -474,8 +475,8 @@ def bench_parts(a):
     if a.rehearse:
         first = ["--models", "lenet", "--batch", 8, "--seconds", 1, "--rounds", 2, "--peer-device", "cpu"]
         return [Part("bench.lenet", lambda run: bench(run, a, "lenet", first), math.inf)]
-    first = ["--models", "resnet50", "--precisions", "BF16"]
-    others = ["--models", "resnet18-cifar", "lenet", "mlp", "--rounds", 1, "--compile", "none"]
+    first = ["--models", "resnet50", "--precisions", "BF16", "--rounds", 2, "--seconds", 3]
+    others = ["--models", *OTHERS, "--rounds", 1, "--seconds", 3, "--compile", "none"]
     return [
         Part("bench.resnet50", lambda run: bench(run, a, "resnet50", first), math.inf, needs=60),
         Part("bench.others", lambda run: bench(run, a, "others", others), math.inf, needs=60),
