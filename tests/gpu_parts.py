@@ -34,6 +34,14 @@ IN_SLICE_2 = ("ops_conv2d_", "comm_", "trainer_")
 MAX_RETRIES = 20
 SANITIZED = ("ops_batch_norm_test", "ops_loss_test", "ops_layer_norm_test")
 SANITIZED_CASES = "*cuda_f32:*cuda_bf16-*Large*"
+SANITIZED_SHARDS = 8  # processes, since compute-sanitizer mostly keeps the CPU busy
+# in shards COUNT COMMAND...: runs a test program COUNT times at once, each with a part of the cases.
+IN_SHARDS = """export GTEST_TOTAL_SHARDS=$1 GTEST_SHARD_INDEX
+for ((GTEST_SHARD_INDEX = 0; GTEST_SHARD_INDEX < GTEST_TOTAL_SHARDS; GTEST_SHARD_INDEX++)); do
+  "${@:2}" & programs+=($!)
+done
+for program in "${programs[@]}"; do wait "$program" || status=$?; done
+exit ${status:-0}"""
 DIGITS_ACCURACY, MNIST_ACCURACY, CIFAR_ACCURACY = 0.97, 0.99, 0.93
 SHARDS = "cifar10-{}-*.tar"
 OTHERS = ("gpt-mini", "vit-tiny", "bert-mini", "lstm", "resnet18-cifar", "lenet", "mlp")  # in slice 3, after ResNet-50
@@ -166,13 +174,8 @@ def sanitizer_parts(a):
         try:
             run.command(
                 [
-                    sanitizer,
-                    "--tool",
-                    tool,
-                    "--error-exitcode",
-                    1,
-                    "--kernel-name-exclude",
-                    "regex=cudnn",
+                    *("bash", "-c", IN_SHARDS, "in shards", SANITIZED_SHARDS),
+                    *(sanitizer, "--tool", tool, "--error-exitcode", 1, "--kernel-name-exclude", "regex=cudnn"),
                     program,
                     f"--gtest_filter={pattern}",
                 ]
