@@ -71,7 +71,7 @@ int run(int hosts, const Fault& fault, bool grouped) {
   const int ranks = session.ranks();
   const int own = std::atoi(std::getenv("OMPI_COMM_WORLD_RANK"));
   auto world = mpi::create_communicator(own * hosts / ranks);
-  constexpr rlimit kMemory = {uint64_t{64} << 40, RLIM_INFINITY};  // sanitizers reserve terabytes
+  constexpr rlimit kMemory = {uint64_t{256} << 40, RLIM_INFINITY};  // beyond what sanitizers map
   if (fault.name == "limited") setrlimit(RLIMIT_AS, &kMemory);
   {
     Watchdog watchdog(*world);

@@ -121,7 +121,7 @@ TEST_P(WatchdogTest, ReportsACrashedRank) {
   expect_diagnosis(run(GetParam(), "segv", 0), 1, "rank 0 (host ",
                    {"failed in forward of step 31: crashed with SIGSEGV"});
   expect_diagnosis(run(GetParam(), "limited", 0), 1, "rank 0 (host ",
-                   {"crashed with SIGSEGV (the limit of 64.0 TiB by ulimit -v may be the cause)"});
+                   {"crashed with SIGSEGV (the limit of 256.0 TiB by ulimit -v may be the cause)"});
 }
 
 TEST_P(WatchdogTest, ReportsAMappedFileThatWasTruncated) {

@@ -194,7 +194,9 @@ void TensorBoardSink::write(Time when, const StartRecord& record) {
 
   tb::HParamsPluginData session;
   for (const auto& [name, value] : record.hyperparameters) {
-    set((*session.mutable_session_start()->mutable_hparams())[name], value);
+    auto& hparam = *session.mutable_session_start()->add_hparam();
+    hparam.set_key(name);
+    set(*hparam.mutable_value(), value);
   }
   session.mutable_session_start()->set_start_time(unix_seconds(when));
   summaries.hparams("session_start_info", session);
