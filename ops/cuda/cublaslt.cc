@@ -239,8 +239,8 @@ class Product final : public Algorithm {
 };
 
 // Names an algorithm by its place in the library's list, which is the same in all processes, and by
-// its settings. The settings alone may not tell two algorithms apart, and the memory of an algorithm
-// has bytes that are not initialized.
+// its settings. The settings alone may not tell two algorithms apart, and the bytes of an algorithm
+// are not all initialized.
 std::string name_of(const CublasLt::Calls& calls, const cublasLtMatmulAlgo_t& algorithm,
                     size_t place) {
   std::string name = fmt::format("{}:", place);
