@@ -454,7 +454,9 @@ TEST_F(CheckpointFaults, SkipsSavesOnASlowDiskWithBoundedMemory) {
   const auto bytes =
       static_cast<int64_t>(fs::file_size(checkpoints() / "step-00000060" / "model.safetensors"));
   EXPECT_GT(bytes, 4 << 20);
+#ifndef __SANITIZE_THREAD__  // which needs several bytes of its own for each byte in use
   EXPECT_LT(summary()["peak_memory_bytes"].get<int64_t>(), once + bytes);
+#endif
 }
 
 TEST_F(CheckpointFaults, RefusesASecondRunInTheSameFolder) {
