@@ -15,7 +15,7 @@ void split_last(std::vector<Bucket>& buckets, std::span<const int64_t> ends, int
   for (int64_t end : ends) {
     if (end > cut && last.end - end >= elements) cut = end;
   }
-  if (cut - last.begin < std::max<int64_t>(1, elements)) return;
+  if (cut - last.begin < elements) return;
   buckets.back().end = cut;
   buckets.push_back({cut, last.end});
 }
@@ -35,7 +35,9 @@ std::vector<Bucket> cut_buckets(std::span<const int64_t> ends, DType dtype,
     begin = ends[i];
     min_bytes = options.bytes;
   }
-  if (!buckets.empty()) split_last(buckets, ends, options.last_bytes / size);
+  if (!buckets.empty()) {
+    split_last(buckets, ends, std::max<int64_t>(1, options.last_bytes / size));
+  }
   return buckets;
 }
 

@@ -16,8 +16,6 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kPollPeriod = std::chrono::milliseconds(100);
 constexpr auto kSpinTime = std::chrono::milliseconds(1);  // most calls are queued within it
 constexpr auto kBetweenPolls = std::chrono::microseconds(100);
-// Limit for NCCL's work on the host, mainly connecting; a call that takes longer is stuck.
-constexpr auto kTimeout = std::chrono::minutes(5);
 
 }  // namespace
 
@@ -26,13 +24,16 @@ Connection::Connection(const Library& library, const Communicator& host, Device&
                        const std::function<ncclResult_t(ncclComm_t*)>& start)
     : library_(library), host_(host), device_(device), shared_failure_(std::move(shared_failure)) {
   watch_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
-  run(latest_, [&](ncclComm_t) { return start(&handle_); });
+  run(
+      latest_, [&](ncclComm_t) { return start(&handle_); }, kTimeout);
 }
 
 Connection::~Connection() {
   if (std::uncaught_exceptions() == 0) {
     try {
-      run({"disconnect"}, [this](ncclComm_t handle) { return library_.comm_finalize(handle); });
+      run(
+          {"disconnect"}, [this](ncclComm_t handle) { return library_.comm_finalize(handle); },
+          kTimeout);
     } catch (const CommError&) {
       // The communicator has been aborted, and the streams of the device report it.
     }
@@ -70,9 +71,10 @@ ncclResult_t Connection::poll() const {
   return result == ncclSuccess ? state : result;
 }
 
-void Connection::wait_until_queued(std::unique_lock<std::mutex>& lock, ncclResult_t result) {
+void Connection::wait_until_queued(std::unique_lock<std::mutex>& lock, ncclResult_t result,
+                                   std::optional<std::chrono::minutes> limit) {
   const auto begin = Clock::now();
-  while (result == ncclInProgress && Clock::now() < begin + kTimeout) {
+  while (result == ncclInProgress && (!limit || Clock::now() < begin + *limit)) {
     lock.unlock();
     if (Clock::now() < begin + kSpinTime) {
       std::this_thread::yield();
@@ -84,7 +86,7 @@ void Connection::wait_until_queued(std::unique_lock<std::mutex>& lock, ncclResul
     result = poll();
   }
   if (result == ncclSuccess) return;
-  abort(result == ncclInProgress ? fmt::format("no completion within {} minutes", kTimeout.count())
+  abort(result == ncclInProgress ? fmt::format("no completion within {} minutes", limit->count())
                                  : library_.explain(result));
   throw_if_failed();
 }

@@ -2,10 +2,12 @@
 
 #include <nccl.h>
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
@@ -50,14 +52,17 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // Makes a call, start(ncclComm_t) -> ncclResult_t, and waits until NCCL has queued its work.
-  // Throws CommError if it fails.
+  // Limit for calls that all ranks make at the same time.
+  static constexpr std::chrono::minutes kTimeout{5};
+  // Makes a call, start(ncclComm_t) -> ncclResult_t, and waits until NCCL has queued its work: for
+  // the first transfer between two ranks, until both have made the call. Throws CommError if it
+  // fails or exceeds the limit.
   template <class Start>
-  void run(const Call& call, Start start) {
+  void run(const Call& call, Start start, std::optional<std::chrono::minutes> limit = {}) {
     std::unique_lock lock(mutex_);
     throw_if_failed();
     latest_ = call;
-    wait_until_queued(lock, start(handle_));
+    wait_until_queued(lock, start(handle_), limit);
   }
 
   // Calls function(ncclComm_t) to free a resource, unless the communicator has been aborted, which
@@ -77,7 +82,8 @@ class Connection {
  private:
   void throw_if_failed() const;
   ncclResult_t poll() const;
-  void wait_until_queued(std::unique_lock<std::mutex>& lock, ncclResult_t result);
+  void wait_until_queued(std::unique_lock<std::mutex>& lock, ncclResult_t result,
+                         std::optional<std::chrono::minutes> limit);
   void watch(const std::stop_token& stop);
   void check();
   void abort(const std::string& reason);

@@ -145,10 +145,11 @@ class NcclCommunicator final : public Communicator {
     auto host = host_->split(color, key);
     ncclConfig_t config = non_blocking();
     ncclComm_t part = nullptr;
-    connection_.run({"split"}, [&](ncclComm_t comm) {
+    const auto start = [&](ncclComm_t comm) {
       const ncclResult_t result = library_->comm_split(comm, color, key, &part, &config);
       return result == ncclSuccess ? ncclInProgress : result;  // it returns before it has finished
-    });
+    };
+    connection_.run({"split"}, start, Connection::kTimeout);
     return std::make_unique<NcclCommunicator>(library_, std::move(host), device_, shared_failure_,
                                               [&](ncclComm_t* comm) {
                                                 *comm = part;

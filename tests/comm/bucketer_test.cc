@@ -97,6 +97,9 @@ TEST(CutBucketsTest, LastBucketIsSmall) {
   const std::vector<int64_t> ends = {10, 20, 30, 40, 50, 60};
   const auto buckets = cut_buckets(ends, DType::kF32, {40, 1000, 70});
   EXPECT_EQ(buckets, (std::vector<Bucket>{{0, 10}, {10, 40}, {40, 60}}));
+  // Less than an element:
+  EXPECT_EQ(cut_buckets(ends, DType::kF32, {40, 1000, 1}),
+            (std::vector<Bucket>{{0, 10}, {10, 50}, {50, 60}}));
 }
 
 class BucketerTest : public testing::Test {

@@ -212,6 +212,20 @@ TEST_P(PipelineTest, CombinesWithReplicas) {
   expect_same_losses("tied-alone", "tied-grid", 20);
 }
 
+// The first bucket is summed in FP32, the others in BF16, and the copies are in different ones. A
+// checkpoint has one of the copies.
+TEST_P(PipelineTest, CopiesOfTiedWeightsStayEqual) {
+  if (world_->size() != 4) GTEST_SKIP() << "needs 2 stages of 2 replicas";
+  const auto all = with(text(), {stages(2), "buckets.precision=BF16", "buckets.first_bytes=256",
+                                 "buckets.bytes=512", "buckets.last_bytes=64"});
+  run(kGpt, "whole", all);
+  run(kGpt, "resumed", with(all, {"train.max_steps=11"}));
+  run(kGpt, "resumed", all);
+  EXPECT_EQ(losses("whole"), losses("resumed"));
+  expect_agreed_error([&] { run(kGpt, "sharded", with(all, {"parallel.shard=OPTIMIZER"})); },
+                      ExitCode::kBadConfig, "buckets.precision");
+}
+
 TEST_P(PipelineTest, EachStageHasItsPartOfTheMemory) {
   const std::vector<std::string> assignments{"train.device=cpu", stages(), "batch.micro=2"};
   StepFixture fixture(*world_, kBranches + std::string(kCommon), assignments);

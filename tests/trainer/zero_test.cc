@@ -189,6 +189,19 @@ TEST_P(ZeroTest, StateIsTheSameInEveryLayout) {
   }
 }
 
+// Two stages of three replicas each have a tensor, in shards of different sizes.
+TEST(StateArraysTest, PartsCoverEachElementOnce) {
+  using Part = StateArrays::Part;
+  const std::vector<Part> parts{{0, 32}, {0, 82}, {32, 64}, {82, 96}, {64, 96}, {96, 96}};
+  int64_t end = 0;
+  for (const Part& part : StateArrays::without_repetitions(parts)) {
+    if (part.begin == part.end) continue;
+    EXPECT_EQ(part.begin, end);
+    end = part.end;
+  }
+  EXPECT_EQ(end, 96);
+}
+
 TEST_P(ZeroTest, StateIsSharded) {
   const std::vector<std::string> assignments{"train.device=" + GetParam(), "optimizer={adam {}}"};
   StepFixture plain(*world_, kStepConfig, assignments);

@@ -36,17 +36,6 @@ int64_t stored_elements(const StateArrays::Tensor& tensor) {
   return static_cast<int64_t>(tensor.spec.bytes() / sizeof(float));
 }
 
-// Empties the parts that lower ranks have, too.
-std::vector<StateArrays::Part> without_repetitions(std::vector<StateArrays::Part> parts) {
-  int64_t end = 0;
-  for (StateArrays::Part& part : parts) {
-    if (!not_empty(part)) continue;
-    if (part.begin < end) part = {};
-    end = std::max(end, part.end);
-  }
-  return parts;
-}
-
 // Returns what all stages have, in the order of the whole network.
 template <class Named>
 std::vector<Named> joined(const std::vector<Named>& own, const std::vector<Named>& others) {
@@ -207,6 +196,19 @@ void StateArrays::put_parts(std::span<const std::string> names, const Read& read
       }
     }
   }
+}
+
+std::vector<StateArrays::Part> StateArrays::without_repetitions(std::vector<Part> parts) {
+  int64_t end = 0;
+  for (Part& part : parts) {
+    if (!not_empty(part)) continue;
+    if (part.begin == end) {
+      end = part.end;
+    } else {
+      part = {};
+    }
+  }
+  return parts;
 }
 
 float* StateArrays::whole(const Tensor& tensor, Buffer& own) const {

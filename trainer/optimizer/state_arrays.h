@@ -100,6 +100,9 @@ class StateArrays {
   // Returns the names of all distributed tensors of these arrays.
   static std::vector<std::string> distributed_names(std::span<const Array> arrays);
   bool is_distributed() const;
+  // Empties parts such that the others cover each element once. `parts` are in the order of the
+  // ranks; those of each pipeline stage that has the tensor cover it.
+  static std::vector<Part> without_repetitions(std::vector<Part> parts);
 
   ops::Backend& backend() const { return *backend_; }
 

@@ -28,13 +28,16 @@ StepParts::StepParts(const Config& its_config, const model::Graph& graph, ops::B
   require_same_layout(world);
   in_flight = micro_batches_in_flight(grid().stage, grid().stages, plan().passes);
   if (pipeline) pipeline->connect(parameters(), device, *stream, program(), in_flight);
-  comm::together(world, [&] {
+  comm::together(world, [&] { require_same_sums(); });
+  const auto create_arrays = [&] {
     const size_t activation_bytes =
         static_cast<size_t>(in_flight) * device_aligned(programs->max_activation_bytes());
     arrays = std::make_unique<StepArrays>(parameters(), backend, activation_bytes,
                                           uses_ema(config.run.optimizer()),
                                           is_sharded() ? bucket_communicator.get() : nullptr);
-  });
+  };
+  // Shards are allocated by all ranks together.
+  is_sharded() ? create_arrays() : comm::together(world, create_arrays);
   sync = std::make_unique<GradientSync>(config.run.buckets(), *bucket_communicator, backend,
                                         parameters(), *stream, static_cast<int>(slots.size()),
                                         shard, program());
@@ -51,6 +54,15 @@ void StepParts::require_same_layout(comm::Communicator& world) const {
   comm::together(world, [&] {
     require_same_properties(*pipeline->host_replicas, layout_properties(parameters()));
   });
+}
+
+// The copies of a parameter in several stages are in different buckets.
+void StepParts::require_same_sums() const {
+  if (!is_sharded() || !pipeline || !pipeline->has_shared_gradients()) return;
+  if (config.run.buckets().precision() == FP32) return;
+  throw ConfigError(config.where("buckets.precision"),
+                    "must be FP32 with parallel.shard if stages share weights: their copies would "
+                    "get different gradients");
 }
 
 void StepParts::create_slots(const model::Graph& graph) {

@@ -74,6 +74,7 @@ struct StepParts {
 
  private:
   void require_same_layout(comm::Communicator& world) const;
+  void require_same_sums() const;
   void create_slots(const model::Graph& graph);
   void add_state_arrays(comm::Communicator& world);
   void add_programs(const model::Graph& graph) const;

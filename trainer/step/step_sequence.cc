@@ -34,8 +34,14 @@ void StepSequence::encode(StepSlot& slot, StepProbe* probe) {
       [&](const model::Context& context, int64_t pass) { encode_backward(slot, context, pass); });
   slot.timer.record(StepTimer::kPassesEnd, stream_);
   enter(comm::Phase::kCommunication, slot);
-  if (pipeline_) pipeline_->sum_shared_gradients(parts_.model.gradients, stream_);
+  // The sums over stages come last, so that all copies of a parameter get the same gradient; but
+  // with shards, a rank has only a part of the gradients after sync_.finish().
+  const auto sum_shared_gradients = [&] {
+    if (pipeline_) pipeline_->sum_shared_gradients(parts_.model.gradients, stream_);
+  };
+  if (parts_.is_sharded()) sum_shared_gradients();
   sync_.finish();
+  if (!parts_.is_sharded()) sum_shared_gradients();
   slot.timer.record(StepTimer::kSumsEnd, stream_);
   if (pipeline_) {
     pipeline_->exchange->end();
