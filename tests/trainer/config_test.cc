@@ -208,9 +208,9 @@ TEST(Config, WrongAssignmentsNamePathAndNearestField) {
       {"train.precision=FP8", "--set: train.precision: 'FP8' is not one of FP32, TF32, BF16, FP16"},
       {"optimizer.sgd.nesterov=perhaps",
        "--set: optimizer.sgd.nesterov: expected true or false, got 'perhaps'"},
-      {"optimizer=adamm",
-       "--set: optimizer: 'adamm' is not one of sgd, adam, adamw, lion, lars, lamb; did you mean "
-       "'adam'?"},
+      {"schedule=cosin",
+       "--set: schedule: 'cosin' is not one of constant, step, multi_step, cosine, polynomial, "
+       "one_cycle; did you mean 'cosine'?"},
       {"batch.global.x=1", "--set: batch.global.x: 'global' is a value and has no fields"},
       {"model.network.layer.name=x",
        "--set: model.network.layer.name: 'layer' is repeated: use layer[0] and so on"},
