@@ -7,7 +7,8 @@ elif [ -n "${ZSH_VERSION:-}" ]; then
   eval 'trireme_file=${(%):-%x}'
 else # other shells have no such variable, but keep the file open
   trireme_file=./env.sh
-  for trireme_open in "/proc/$$/fd/"*; do
+  read -r trireme_pid trireme_open </proc/self/stat # in a subshell, $$ is another process
+  for trireme_open in "/proc/$trireme_pid/fd/"*; do
     trireme_open=$(readlink "$trireme_open" || true)
     case $trireme_open in */env.sh) trireme_file=$trireme_open ;; esac
   done
@@ -53,5 +54,5 @@ elif [ -n "$TRIREME_BUNDLE" ]; then
   echo "env.sh: cannot find its own folder; cd to that folder and source it there: . ./env.sh" >&2
   TRIREME_BUNDLE=""
 fi
-unset trireme_file trireme_open trireme_path
+unset trireme_file trireme_pid trireme_open trireme_path
 [ -n "$TRIREME_BUNDLE" ]

@@ -2,7 +2,7 @@
 # Every script prints its head comment for --help, and exits with 2 for unknown arguments before it
 # does anything else.
 # shellcheck shell=bash
-root=$(CDPATH="" cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+root=$(CDPATH="" cd -- "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
 # usage: prints the head comment of the calling script.
 usage() { sed -n -e '/^# shellcheck /d' -e '2,/^[^#]/s/^# \{0,1\}//p' "$0"; }
@@ -51,17 +51,39 @@ mpirun_here() {
   mpirun --quiet -np "$ranks" --oversubscribe --bind-to none "$@"
 }
 
+# report_progress LOG: prints the last line of the file once a minute, until it is ended or the
+# calling script is gone.
+report_progress() {
+  local nap=""
+  trap 'kill $nap; exit' TERM
+  while kill -0 "$$"; do
+    sleep 60 >/dev/null &
+    nap=$!
+    wait "$nap"
+    tail -n 1 "$1"
+  done 2>/dev/null
+}
+
 # quietly COMMAND...: shows the command's output only if it fails, and meanwhile its last line once
-# a minute.
+# a minute. A signal that ends the script ends the command, too.
 quietly() {
-  local log reporter status=0
+  local log command reporter status=0
   log=$(mktemp)
-  (while sleep 60 >/dev/null 2>&1; do tail -n 1 "$log"; done) &
+  "$@" >"$log" 2>&1 &
+  command=$!
+  report_progress "$log" &
   reporter=$!
-  "$@" >"$log" 2>&1 || status=$?
+  # shellcheck disable=SC2064  # the values of now
+  trap "kill $command $reporter 2>/dev/null; wait $command; rm -f '$log'; exit 130" INT TERM HUP
+  wait "$command" || status=$?
+  trap - INT TERM HUP
   kill "$reporter" 2>/dev/null || true
   wait "$reporter" 2>/dev/null || true
-  ((status == 0)) || cat "$log" >&2
+  if ((status != 0)); then
+    cat "$log" >&2
+    echo "$(realpath --relative-to="$root" "$0"): failed with exit code $status: $*" >&2
+    [[ -s $log ]] || echo "It has printed nothing; is there space in $(dirname "$log")?" >&2
+  fi
   rm -f "$log"
   return "$status"
 }
@@ -76,7 +98,7 @@ build() {
   if [[ -z ${CXX:-} ]] && command -v g++-12 >/dev/null && [[ $(g++ -dumpversion) =~ ^([0-9]|1[01])(\.|$) ]]; then
     export CXX=g++-12
   fi
-  (cd "$root" && quietly cmake --preset "$preset") # every time, since more packages may be installed now
+  quietly env -C "$root" cmake --preset "$preset" # every time, since more packages may be installed now
   if [[ -t 1 ]]; then
     ninja -C "$folder" "$@"
   else

@@ -149,7 +149,7 @@ def unpack(archive, folder):
     except Exception as error:  # including those of zlib and tarfile for a damaged archive
         where = f"{archive}: {name!r}" if name else archive
         what = str(error) or repr(error)
-        raise BadArchive(f"{where}: {what}; --from takes an archive that tests/gpu wrote") from None
+        raise BadArchive(f"{where}: {what}; not an archive that tests/gpu wrote") from None
 
 
 def checked(value, fields, where):

@@ -56,6 +56,7 @@ check "by its path" "$work/elsewhere" "$source '$bundle/$file'"
 check "by a relative path" "$work" "$source './a bundle/$file'"
 check "twice" / "$source '$bundle/$file'; $source '$bundle/$file'"
 check "in its own folder" "$bundle" "$source ./$file"
+[[ $file != env.sh ]] || check "in a subshell" "$work" "(. './a bundle/env.sh'); . './a bundle/env.sh'"
 # With two bundles, the one sourced last comes first.
 cp -r "$bundle" "$work/b"
 wanted=${wanted/"PATH=$bundle/bin:"/"PATH=$bundle/bin:$work/b/bin:"}

@@ -578,23 +578,23 @@ class Harness(unittest.TestCase):
         archive_of("logs/a.log", size=-1024)
         refused("'logs/a.log' is not part of an archive")
         archive_of("logs/a.log", size=1 << 30)
-        refused("'logs/a.log'.*--from takes an archive")
+        refused("'logs/a.log'.*not an archive that tests/gpu wrote")
         with tarfile.open(bad, "w:gz") as tar:
             for name in ("cache/a", "cache/a/b"):
                 tar.addfile(tarfile.TarInfo(name))
-        refused("'cache/a/b'.*--from takes an archive")
+        refused("'cache/a/b'.*not an archive that tests/gpu wrote")
         self.slice([Part("a", lambda run: run.note("".join(map(str, range(20000)))))])
         complete = self.archive.read_bytes()
         with mock.patch("slices.MAX_UNPACKED_BYTES", 50000):
             bad.write_bytes(complete)
             refused("MiB unpacked")
         bad.write_bytes(complete[: len(complete) // 2])
-        refused("--from takes an archive")
+        refused("not an archive that tests/gpu wrote")
         for damage in range(200, len(complete), 1000):
             bad.write_bytes(complete[:damage] + b"\xff" * 100 + complete[damage + 100 :])
             refused(str(bad))
         bad.write_bytes(b"no archive")
-        refused("--from takes an archive")
+        refused("not an archive that tests/gpu wrote")
 
     def test_table_is_always_short(self):
         def part(name, result, detail="", log=()):

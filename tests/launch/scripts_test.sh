@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Checks that every script prints its help for --help, exits with 2 for an unknown option, and does
-# nothing else in both cases, and that a user who cannot write to the checkout gets one clear message.
+# nothing else in both cases, that a user who cannot write to the checkout gets one clear message, and
+# that a script that is ended also ends the command that it runs.
 # The scripts run in a copy of the checkout, where programs that change the system are replaced.
 #   tests/launch/scripts_test.sh
 set -euo pipefail
@@ -95,6 +96,21 @@ refused launch/get-data mnist
 refused launch/supervise -- mpirun trireme train x.txtpb --run-dir runs/x
 refused deploy/prometheus/slurm-targets targets
 chmod -R u+w "$work/tree"
+
+# A script that is ended by its process id.
+mkdir "$work/logs"
+cat >"$work/long" <<EOF
+echo \$\$ >"$work/pid.new"
+mv "$work/pid.new" "$work/pid"
+exec sleep 60
+EOF
+TMPDIR=$work/logs bash -c ". '$root/launch/common.sh'; quietly sh '$work/long'" >"$work/stdout" 2>"$work/stderr" &
+script=$!
+for _ in {1..100}; do [[ -e $work/pid ]] || sleep 0.1; done
+kill "$script"
+wait "$script" && fail "a script that is ended exits with 0"
+! kill -0 "$(<"$work/pid")" 2>/dev/null || fail "a script that is ended leaves its command running"
+[[ -z $(ls "$work/logs") ]] || fail "a script that is ended leaves its log"
 
 ((scripts > 15)) || fail "only $scripts scripts were found"
 echo "$scripts scripts, $failures failures"
