@@ -107,6 +107,7 @@ EOF
 TMPDIR=$work/logs bash -c ". '$root/launch/common.sh'; quietly sh '$work/long'" >"$work/stdout" 2>"$work/stderr" &
 script=$!
 for _ in {1..100}; do [[ -e $work/pid ]] || sleep 0.1; done
+[[ -e $work/pid ]] || fail "a script does not start its command"
 kill "$script"
 wait "$script" && fail "a script that is ended exits with 0"
 ! kill -0 "$(<"$work/pid")" 2>/dev/null || fail "a script that is ended leaves its command running"

@@ -36,8 +36,11 @@ StepParts::StepParts(const Config& its_config, const model::Graph& graph, ops::B
                                           uses_ema(config.run.optimizer()),
                                           is_sharded() ? bucket_communicator.get() : nullptr);
   };
-  // Shards are allocated by all ranks together.
-  is_sharded() ? create_arrays() : comm::together(world, create_arrays);
+  if (is_sharded()) {
+    create_arrays();  // all ranks together allocate the shards
+  } else {
+    comm::together(world, create_arrays);
+  }
   sync = std::make_unique<GradientSync>(config.run.buckets(), *bucket_communicator, backend,
                                         parameters(), *stream, static_cast<int>(slots.size()),
                                         shard, program());
