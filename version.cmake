@@ -2,6 +2,7 @@
 # RELEASE+gitTIME.COMMIT, such as 0.1.0+git20261123142233.1a2b3c4d, with the time of the commit in UTC, so that dpkg sorts
 # versions by time. Elsewhere it is RELEASE.
 #   cmake -D SOURCE=. -D RELEASE=0.1.0 -D OUT=build/release -P version.cmake
+cmake_minimum_required(VERSION 3.22)
 set(version "${RELEASE}")
 if(EXISTS "${SOURCE}/.git") # ignores a repository in a parent folder
   execute_process(

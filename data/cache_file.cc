@@ -62,7 +62,7 @@ CachePlan plan_of(const std::string& path, const CacheContents& contents) {
   return plan;
 }
 
-uint64_t checksum_of(const uint8_t* pixels, size_t bytes) {
+uint64_t checksum_pixels(const uint8_t* pixels, size_t bytes) {
   const uint64_t hash = XXH3_64bits(pixels, bytes);
   return hash == 0 ? 1 : hash;
 }
@@ -183,7 +183,7 @@ class CacheFile final : public ImageCache {
         !state.compare_exchange_strong(seen, State::kBusy, std::memory_order_acquire)) {
       return {};
     }
-    const bool good = checksum_of(pixels(index), plan_.image) == checksum;
+    const bool good = checksum_pixels(pixels(index), plan_.image) == checksum;
     state.store(good ? State::kGood : State::kUnknown, std::memory_order_release);
     if (!good) return {};
     return view(index);
@@ -198,7 +198,7 @@ class CacheFile final : public ImageCache {
     // A process that is killed here leaves a missing image, never a wrong one.
     checksum(index).store(0, std::memory_order_release);
     copy_pixels(image, view(index));
-    checksum(index).store(checksum_of(pixels(index), plan_.image), std::memory_order_release);
+    checksum(index).store(checksum_pixels(pixels(index), plan_.image), std::memory_order_release);
     states_[index].store(State::kGood, std::memory_order_release);
   }
 

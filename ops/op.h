@@ -35,8 +35,8 @@ inline bool is_absent(const TensorSpec& spec) {
 // An op with fixed specs. Created by Backend::plan.
 class OpPlan {
  public:
-  explicit OpPlan(std::vector<TensorSpec> specs) : specs_(std::move(specs)) {}
-  virtual ~OpPlan() = default;
+  explicit OpPlan(std::vector<TensorSpec> specs);
+  virtual ~OpPlan();
 
   // Returns the specs that the plan requires. Every Layout::any() has been replaced. A requested
   // layout may be replaced if the plan would be slow or impossible with it, and a low-precision

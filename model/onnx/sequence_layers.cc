@@ -28,9 +28,9 @@ struct Guess {
 
 bool is_size(int64_t value) { return value >= 1 && value <= kMaxSize; }
 
-const std::string kNone;
+const std::string kNoInput;
 const std::string& input_of(const NodeProto* node, int i = 0) {
-  return node && i < node->input_size() ? node->input(i) : kNone;
+  return node && i < node->input_size() ? node->input(i) : kNoInput;
 }
 
 // Describes the layer whose last operator is a node, judged by a few of its operators. Each

@@ -127,9 +127,7 @@ memory::dims reorder_dims(const TensorSpec& from, const TensorSpec& to) {
       return layout->desc().dims();
     }
   }
-  memory::dims dims = to_dims(from.shape);
-  if (dims.empty()) dims.push_back(1);
-  return dims;
+  return from.shape.rank() == 0 ? memory::dims{1} : to_dims(from.shape);
 }
 
 Plan plan_copy(std::vector<TensorSpec> specs) {
