@@ -101,8 +101,8 @@ void expect_equal_formats(const DataConfig& shards, const Folder& folder) {
   expect_same_samples(shards, folder.config("image_folder {}"));
   pack(*open_image_folder(folder.config("image_folder {}"), Part::kTraining, {}), folder, 7);
   expect_same_batches(
-      folder.config(std::string("webdataset { train: 'sorted-*.tar' }") + kAugmented),
-      folder.config(std::string("image_folder {}") + kAugmented));
+      folder.config(fmt::format("webdataset {{ train: 'sorted-*.tar' }}{}", kAugmented)),
+      folder.config(fmt::format("image_folder {{}}{}", kAugmented)));
 }
 
 TEST(TarAndFolderTest, GeneratedImages) {

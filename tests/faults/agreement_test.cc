@@ -1,5 +1,7 @@
 // Differences between ranks must be reported, before the first step or in the first mismatched
 // all-reduce.
+#include <fmt/format.h>
+
 #include "tests/faults/faults.h"
 
 namespace trireme::testing {
@@ -34,7 +36,7 @@ class Agreement : public FaultTest {
 };
 
 TEST_F(Agreement, RefusesADifferentConfiguration) {
-  const std::string other = scratch_.write("other.txtpb", std::string(kEndlessRun) + "seed: 3");
+  const std::string other = scratch_.write("other.txtpb", fmt::format("{}seed: 3", kEndlessRun));
   Program program(
       {Program::Group{train(), 2}, Program::Group{{"train", other, "--run-dir", run_dir().string(),
                                                    "--set", "batch.global=64"}}});

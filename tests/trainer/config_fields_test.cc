@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
-#include "core/limits.pb.h"
+#include "core/field_options.pb.h"
 #include "trainer/config/config.h"
 
 namespace trireme::train {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/renamed.pb.h"
+#include "core/field_options.pb.h"
 #include "trainer/config/config.h"
 #include "trainer/config/config_diff.h"
 #include "trainer/config/config_fields.h"

@@ -27,7 +27,7 @@ using Words = std::vector<std::string>;
 
 // --- Every field has a rule, which docs/resuming.md lists ---
 
-// A field that has (on_resume); see core/on_resume.proto.
+// A field that has (on_resume); see core/field_options.proto.
 struct Stated {
   std::string path;  // without indices
   const FieldDescriptor* field;

@@ -1,5 +1,6 @@
 // Compares a run that resumes with the run that wrote its checkpoint. The effect of a changed
-// configuration field is an option of the field (core/on_resume.proto), listed in docs/resuming.md.
+// configuration field is an option of the field (core/field_options.proto), listed in
+// docs/resuming.md.
 #pragma once
 
 #include <cstdint>

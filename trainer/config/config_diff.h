@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "core/on_resume.pb.h"
+#include "core/field_options.pb.h"
 #include "trainer/config/config.h"
 
 namespace trireme::train {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/limits.pb.h"
+#include "core/field_options.pb.h"
 #include "core/text.h"
 #include "trainer/config/device.h"
 #include "trainer/config/monitor.h"

@@ -8,7 +8,7 @@
 #include <functional>
 
 #include "core/error.h"
-#include "core/renamed.pb.h"
+#include "core/field_options.pb.h"
 #include "trainer/config/config_text.h"
 
 namespace trireme::train {

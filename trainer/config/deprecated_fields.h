@@ -1,4 +1,4 @@
-// Deprecated names of configuration fields: the option (renamed_to) of core/renamed.proto.
+// Deprecated names of configuration fields: the option (renamed_to) of core/field_options.proto.
 #pragma once
 
 #include <google/protobuf/descriptor.h>
