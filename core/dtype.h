@@ -35,6 +35,11 @@ constexpr size_t size_of(DType dtype) {
   return 0;
 }
 
+constexpr bool is_floating(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kF16 ||
+         dtype == DType::kBF16;
+}
+
 constexpr std::string_view name_of(DType dtype) {
   switch (dtype) {
     case DType::kF32:

@@ -38,7 +38,14 @@ const OpInfo Split::kInfo{
 void Split::check(const Checker& c) const { check_joined(c, kX, kFirstOutput, outputs); }
 
 const OpInfo Reorder::kInfo{.name = "reorder", .args = {{"from", Use::kIn}, {"to", Use::kOut}}};
-void Reorder::check(const Checker& c) const { c.is(kTo, c.shape(kFrom)); }
+void Reorder::check(const Checker& c) const {
+  c.is(kTo, c.shape(kFrom));
+  const DType from = c.dtype(kFrom), to = c.dtype(kTo);
+  if (from != to && !(is_floating(from) && is_floating(to))) {
+    c.refuse(fmt::format("got {} and {}; need the same dtype or floating-point ones", name_of(from),
+                         name_of(to)));
+  }
+}
 
 const OpInfo NormalizeInput::kInfo{.name = "normalize_input",
                                    .args = {{"x", Use::kIn}, {"y", Use::kOut}}};

@@ -32,7 +32,8 @@ struct Split {
   int outputs = 2;
 };
 
-// Converts a tensor to another layout or dtype. Both have the same shape.
+// Converts a tensor to another layout, another floating-point dtype, or both. Both have the same
+// shape.
 struct Reorder {
   enum Arg { kFrom, kTo, kArgs };
   static const OpInfo kInfo;

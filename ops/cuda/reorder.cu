@@ -10,25 +10,13 @@
 namespace trireme::ops::cuda {
 namespace {
 
-// 32-bit integers need a double.
-__device__ double number(int32_t x) { return x; }
-__device__ double number(uint8_t x) { return x; }
-template <class T>
-__device__ float number(T x) {
-  return to_float(x);
-}
-
 // Rounds to the nearest value of the dtype, ties to even.
 template <class To, class From>
 __device__ To convert(From x) {
   if constexpr (std::is_same_v<To, From>) {
     return x;
-  } else if constexpr (std::is_integral_v<To>) {
-    constexpr bool kByte = std::is_same_v<To, uint8_t>;
-    constexpr double kMin = kByte ? 0 : -2147483648.0, kMax = kByte ? 255 : 2147483647.0;
-    return static_cast<To>(fmin(fmax(rint(number(x)), kMin), kMax));
   } else {
-    return from_float<To>(static_cast<float>(number(x)));
+    return from_float<To>(to_float(x));
   }
 }
 
@@ -48,19 +36,6 @@ struct Convert {
     return convert<To>(x);
   }
 };
-
-// Calls f(T()) with the element type of a tensor. Throws Error if the dtype is not supported.
-template <class F>
-Plan with_number(DType dtype, F f) {
-  switch (dtype) {
-    case DType::kI32:
-      return f(int32_t());
-    case DType::kU8:
-      return f(uint8_t());
-    default:
-      return with_element(dtype, f);
-  }
-}
 
 template <class From, class To>
 Plan plan_reorder(std::vector<TensorSpec> specs) {
@@ -87,9 +62,12 @@ Plan plan(const Reorder&, const ContextPtr&, Specs given) {
   std::vector<TensorSpec> specs(given.begin(), given.end());
   if (specs[Op::kFrom].layout.is_any()) specs[Op::kFrom].layout = Layout::row_major();
   if (specs[Op::kTo].layout.is_any()) specs[Op::kTo].layout = specs[Op::kFrom].layout;
-  return with_number(specs[Op::kFrom].dtype, [&]<class From>(From) {
-    return with_number(specs[Op::kTo].dtype,
-                       [&]<class To>(To) { return plan_reorder<From, To>(std::move(specs)); });
+  if (specs[Op::kFrom].dtype == DType::kI32)
+    return plan_reorder<int32_t, int32_t>(std::move(specs));
+  if (specs[Op::kFrom].dtype == DType::kU8) return plan_reorder<uint8_t, uint8_t>(std::move(specs));
+  return with_element(specs[Op::kFrom].dtype, [&]<class From>(From) {
+    return with_element(specs[Op::kTo].dtype,
+                        [&]<class To>(To) { return plan_reorder<From, To>(std::move(specs)); });
   });
 }
 

@@ -236,6 +236,9 @@ TEST(Reference, RejectsOtherDtypes) {
   EXPECT_THROW(backend->plan(Add{}, Specs{exact, rough, exact}), Error);
   EXPECT_THROW(backend->plan(Reorder{}, Specs{exact, TensorSpec{DType::kBF16, {3}, {}}}), Error);
   EXPECT_NO_THROW(backend->plan(Reorder{}, Specs{exact, rough}));
+  const TensorSpec bytes{DType::kU8, {3}, {}};
+  EXPECT_THROW(backend->plan(Reorder{}, Specs{exact, bytes}), Error);
+  EXPECT_NO_THROW(backend->plan(Reorder{}, Specs{bytes, bytes}));
 
   const TensorSpec state{DType::kU8, {int64_t{sizeof(StepState)}}, {}};
   const auto loss = [&](DType labels, DType metrics) {

@@ -311,7 +311,7 @@ TEST(Add, MayOverwriteEitherInput) {
   expect_numbers(a, {2, 4, 6});
 }
 
-TEST(Reorder, ChangesOrderAndDtype) {
+TEST(Reorder, ChangesOrder) {
   Tensor x = counting({1, 2, 1, 3});
   Tensor last = stored(DType::kF32, {1, 2, 1, 3}, std::vector<float>(6), Layout::channels_last());
   evaluate(Reorder{}, {&x, &last});
@@ -320,11 +320,6 @@ TEST(Reorder, ChangesOrderAndDtype) {
   Tensor back = unwritten({1, 2, 1, 3});
   evaluate(Reorder{}, {&last, &back});
   EXPECT_EQ(back.numbers(), x.numbers());
-  Tensor bytes = stored(DType::kU8, {4}, std::vector<uint8_t>(4));
-  Tensor wild = numbers({4}, {-3, 2.6, 300, 7});
-  evaluate(Reorder{}, {&wild, &bytes});
-  EXPECT_EQ(std::vector<uint8_t>(bytes.as<uint8_t>(), bytes.as<uint8_t>() + 4),
-            (std::vector<uint8_t>{0, 3, 255, 7}));
 }
 
 TEST(NormalizeInput, ReadsImagesAsStored) {
