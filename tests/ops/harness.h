@@ -94,7 +94,9 @@ class OpsTest : public testing::TestWithParam<Target> {
                const Values& expected);
 
  private:
-  void check(const Case& c, const std::vector<Layout>& layouts, const Values& expected);
+  // Runs the plan unless `chosen` has its specs, to which they are added.
+  void check(const Case& c, const std::vector<Layout>& layouts, const Values& expected,
+             std::vector<std::vector<TensorSpec>>& chosen);
   std::vector<double> rounded(const TestTensor& tensor);
   DType dtype_of(const TestTensor& tensor) const;
 };
