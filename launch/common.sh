@@ -98,6 +98,10 @@ build() {
   if [[ -z ${CXX:-} ]] && command -v g++-12 >/dev/null && [[ $(g++ -dumpversion) =~ ^([0-9]|1[01])(\.|$) ]]; then
     export CXX=g++-12
   fi
+  # CMake refuses a build folder that was moved or copied with the repository.
+  if [[ -e $folder/CMakeCache.txt ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
+    rm -r "$folder/CMakeCache.txt" "$folder/CMakeFiles"
+  fi
   quietly env -C "$root" cmake --preset "$preset" # every time, since more packages may be installed now
   if [[ -t 1 ]]; then
     ninja -C "$folder" "$@"
