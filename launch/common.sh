@@ -99,8 +99,11 @@ build() {
     export CXX=g++-12
   fi
   # CMake refuses a build folder that was moved or copied with the repository.
-  if [[ -e $folder/CMakeCache.txt ]] && ! grep -qxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root" "$folder/CMakeCache.txt"; then
-    rm -r "$folder/CMakeCache.txt" "$folder/CMakeFiles"
+  local configured
+  configured=$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$folder/CMakeCache.txt" 2>/dev/null || true)
+  if [[ -n $configured && $(realpath -m "$configured") != "$root" ]]; then
+    echo "$folder was configured for $configured; it is configured anew, with default options"
+    rm -rf "$folder/CMakeCache.txt" "$folder/CMakeFiles"
   fi
   quietly env -C "$root" cmake --preset "$preset" # every time, since more packages may be installed now
   if [[ -t 1 ]]; then

@@ -97,13 +97,15 @@ refused launch/supervise -- mpirun trireme train x.txtpb --run-dir runs/x
 refused deploy/prometheus/slurm-targets targets
 chmod -R u+w "$work/tree"
 
-# A build folder that was configured for this folder, and one that was moved with the repository.
-for configured in "$work/tree" "$work/elsewhere"; do
-  mkdir -p "$work/tree/build/release/CMakeFiles"
+# A build folder that was configured for this folder, also by its other name, and one that was moved
+# with the repository.
+ln -s "$work/tree" "$work/link"
+for configured in "$work/tree" "$work/link" "$work/elsewhere"; do
   echo "CMAKE_HOME_DIRECTORY:INTERNAL=$configured" >"$work/tree/build/release/CMakeCache.txt"
   bash -c ". '$work/tree/launch/common.sh'; build release" >"$work/stdout" 2>"$work/stderr" || fail "build ends with $?"
-  [[ -e $work/tree/build/release/CMakeCache.txt ]] && found=$work/tree || found=$work/elsewhere
-  [[ $found == "$configured" ]] || fail "build of a folder configured for $configured"
+  [[ -e $work/tree/build/release/CMakeCache.txt ]] && kept=yes || kept=no
+  [[ $kept == yes || $configured == "$work/elsewhere" ]] || fail "build deletes the configuration for $configured"
+  [[ $kept == no || $configured != "$work/elsewhere" ]] || fail "build keeps the configuration for $configured"
 done
 
 # A script that is ended by its process id.
