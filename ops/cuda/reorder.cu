@@ -62,10 +62,10 @@ Plan plan(const Reorder&, const ContextPtr&, Specs given) {
   std::vector<TensorSpec> specs(given.begin(), given.end());
   if (specs[Op::kFrom].layout.is_any()) specs[Op::kFrom].layout = Layout::row_major();
   if (specs[Op::kTo].layout.is_any()) specs[Op::kTo].layout = specs[Op::kFrom].layout;
-  if (specs[Op::kFrom].dtype == DType::kI32)
-    return plan_reorder<int32_t, int32_t>(std::move(specs));
-  if (specs[Op::kFrom].dtype == DType::kU8) return plan_reorder<uint8_t, uint8_t>(std::move(specs));
-  return with_element(specs[Op::kFrom].dtype, [&]<class From>(From) {
+  const DType from = specs[Op::kFrom].dtype;
+  if (from == DType::kI32) return plan_reorder<int32_t, int32_t>(std::move(specs));
+  if (from == DType::kU8) return plan_reorder<uint8_t, uint8_t>(std::move(specs));
+  return with_element(from, [&]<class From>(From) {
     return with_element(specs[Op::kTo].dtype,
                         [&]<class To>(To) { return plan_reorder<From, To>(std::move(specs)); });
   });
