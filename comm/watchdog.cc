@@ -76,7 +76,7 @@ void report(const std::string& text, const std::filesystem::path& log) {
   const std::string line = text + "\n";
   write_fully(STDERR_FILENO, "trireme: " + line);
   if (log.empty()) return;
-  const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (file < 0) return;  // it was printed at least
   write_fully(file, line);
   close(file);

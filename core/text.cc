@@ -59,7 +59,7 @@ namespace {
 // Returns true for control characters, line separators and changes of the writing direction.
 bool acts_on_terminals(int32_t code) {
   return code < 0x20 || (code >= 0x7f && code < 0xa0) || (code >= 0x2028 && code <= 0x202e) ||
-         (code >= 0x2066 && code <= 0x2069) || code == 0x200e || code == 0x200f;
+         (code >= 0x2066 && code <= 0x2069) || code == 0x200e || code == 0x200f || code == 0x61c;
 }
 
 }  // namespace

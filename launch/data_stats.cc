@@ -261,13 +261,15 @@ void print_classes(const Result& result) {
   const auto [min, max] = std::minmax_element(counts.begin(), counts.end());
   fmt::print("classes  {}, samples per class {}\n", counts.size(), range_text(counts));
   if (counts.size() > kMaxListed) {
-    const auto name = [&](auto place) { return class_text(result.names, place - counts.begin()); };
+    const auto name = [&](auto place) {
+      return printable(class_text(result.names, place - counts.begin()));
+    };
     fmt::print("         min for '{}', max for '{}'\n", name(min), name(max));
     return;
   }
   for (size_t c = 0; c < counts.size(); ++c) {
     fmt::print("         {:>8}  {}\n", counts[c],
-               class_text(result.names, static_cast<int64_t>(c)));
+               printable(class_text(result.names, static_cast<int64_t>(c))));
   }
 }
 

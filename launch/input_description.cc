@@ -5,6 +5,7 @@
 #include <google/protobuf/util/json_util.h>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "trainer/base/json.h"
 
 namespace trireme::cli {
@@ -129,7 +130,7 @@ InputDescription describe_input(const train::SampleInfo& samples, const DataConf
   }
   if (const auto names = feature_names(samples.columns); !names.empty()) {
     metadata.emplace_back("input.columns", train::json_text(OrderedJson(names)));
-    description.text += fmt::format(", columns {}", fmt::join(names, ", "));
+    description.text += ", columns " + printable(fmt::format("{}", fmt::join(names, ", ")));
   }
   // Keys defined by ONNX, see https://github.com/onnx/onnx/blob/main/docs/MetadataProps.md.
   if (!channels.empty()) {

@@ -86,7 +86,7 @@ class Writer {
     if (all_numbers()) return fmt::format("{}: {:.6g}\n", name, fmt::join(numbers, " "));
     std::string lines = name + "\n";
     for (const Ranked& one : rank(numbers)) {
-      lines += fmt::format("  {:6.2f}%  {}\n", 100 * one.probability, one.name);
+      lines += fmt::format("  {:6.2f}%  {}\n", 100 * one.probability, printable(one.name));
     }
     return lines;
   }

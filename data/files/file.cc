@@ -19,14 +19,15 @@
 #include "core/text.h"
 
 namespace trireme::data {
-namespace {
-
-namespace fs = std::filesystem;
 
 uint64_t memory_of_host() {
   return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
          static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
+
+namespace {
+
+namespace fs = std::filesystem;
 
 // Throws DataError if a file of this size does not fit into memory. `source` says where the size is
 // from, and may be empty.
@@ -157,13 +158,21 @@ File unzipped(const std::string& path, const std::vector<uint8_t>& bytes,
               const SizeFromHead& size_of) {
   Gunzip gunzip(bytes);
   File file{path, {}, gunzip.run(kHeadBytes)};
-  uint64_t size = memory_of_host() / 4;  // it is read into other memory next
+  // Text is compressed to a twentieth or more. It is read into other memory next.
+  constexpr uint64_t kMaxCompression = 200, kAlwaysAllowed = 16 << 20;
+  const uint64_t plausible = std::max(bytes.size() * kMaxCompression, kAlwaysAllowed);
+  uint64_t size = std::min(memory_of_host() / 4, plausible);
   if (size_of && file.damage.empty()) size = size_of(gunzip.out());
   check_fits(path, size, " according to its header");
   if (file.damage.empty()) file.damage = gunzip.run(size + 1);
   file.bytes = gunzip.take();
   if (!size_of && file.bytes.size() > size) {
-    throw DataError(path, "is larger than a quarter of the host's memory when it is decompressed");
+    throw DataError(path,
+                    size == plausible
+                        ? fmt::format("is more than {} times larger when it is decompressed; if "
+                                      "that is right, decompress it (gunzip)",
+                                      kMaxCompression)
+                        : "is larger than a quarter of the host's memory when it is decompressed");
   }
   return file;
 }

@@ -169,6 +169,7 @@ class TableReader {
         more = lines_.next();
         if (more) add_row();
       });
+      check_fits();
     }
     if (!file_.damage.empty()) {
       policy_.add(DataError(fmt::format("{}: line {}", table_.path, lines_.number() + 1),
@@ -189,6 +190,7 @@ class TableReader {
       read();
     } catch (const DataError& error) {
       policy_.add(error);
+      policy_.check(table_.path);
     }
     ++record_;
   }
@@ -207,6 +209,16 @@ class TableReader {
     table_.values.insert(table_.values.end(), row_.begin(), row_.end());
     table_.lines.push_back(lines_.number());
     table_.records.push_back(record_);
+  }
+
+  void check_fits() const {
+    const size_t bytes = table_.values.size() * sizeof(float) +
+                         table_.lines.size() * (sizeof table_.lines[0] + sizeof table_.records[0]);
+    if (bytes <= most_bytes_) return;
+    throw DataError(
+        table_.path,
+        "takes more than a quarter of the host's memory as a table; convert it to .npy, "
+        "which is not read as a whole");
   }
 
   bool is_read(size_t column) const {
@@ -242,6 +254,7 @@ class TableReader {
   Lines lines_;
   CsvConfig::Header header_;
   std::span<const int64_t> only_;
+  const size_t most_bytes_ = memory_of_host() / 4;
   int64_t record_ = 0;
   Table table_;
   std::vector<float> row_;

@@ -52,6 +52,7 @@ class RecordReader {
   void add_file(const std::string& path, const std::string& label);
   void bad(const std::string& where, const std::string& problem) {
     policy_.add(DataError(where, problem));
+    policy_.check(where);
   }
   // Checks and adds a record.
   void add(LabeledRecord record);

@@ -68,7 +68,7 @@ void append(std::vector<uint8_t>& bytes, std::span<const T> items) {
 
 // Replaces control characters, including null, which terminates strings in the index. Names and
 // labels of damaged shards may contain any bytes.
-std::string printable(std::string text) {
+std::string without_controls(std::string text) {
   std::ranges::replace_if(
       text, [](char c) { return (c >= 0 && c < ' ') || c == '\x7f'; }, '?');
   return text;
@@ -160,8 +160,8 @@ void TarIndexWriter::add(TarProblem problem) {
 TarIndex TarIndexWriter::finish(const TarStamp& stamp) const {
   std::string problems;
   for (const TarProblem& problem : problems_) {
-    problems.append(printable(problem.where)).push_back('\0');
-    problems.append(printable(problem.what)).push_back('\0');
+    problems.append(without_controls(problem.where)).push_back('\0');
+    problems.append(without_controls(problem.what)).push_back('\0');
   }
   IndexHeader header{.magic = kIndexMagic,
                      .checksum = 0,

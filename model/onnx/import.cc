@@ -267,7 +267,7 @@ OnnxModel Importer::finish() {
                      .shape = {}});
   const std::string& name = graph_.name();
   const bool generic = name.empty() || name == "main_graph" || name.starts_with("torch");
-  imported_.network.set_name(generic ? path_.stem().string() : name);
+  imported_.network.set_name(printable(generic ? path_.stem().string() : name));
   write_layers(imported_.network);
   imported_.normalization = normalization_.value_or(InputNormalization());
   return std::move(imported_);

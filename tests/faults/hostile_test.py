@@ -85,13 +85,13 @@ def safetensors(header, values=b""):
     return len(text).to_bytes(8, "little") + text + values
 
 
-def onnx_model(name="x", nodes=1, shape=(3, 4), bytes_of_shape=None):
+def onnx_model(name="x", nodes=1, shape=(3, 4), bytes_of_shape=None, graph_name="g"):
     weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=shape, raw_data=bytes(bytes_of_shape or 48))
     layers = [helper.make_node("Tanh", [f"{name}{i}"], [f"{name}{i + 1}"]) for i in range(nodes)]
     last = helper.make_node("Gemm", [f"{name}{nodes}", "w"], ["out"], transB=1)
     graph = helper.make_graph(
         [*layers, last],
-        "g",
+        graph_name,
         [helper.make_tensor_value_info(f"{name}0", TensorProto.FLOAT, ["N", 4])],
         [helper.make_tensor_value_info("out", TensorProto.FLOAT, ["N", 3])],
         [weight],
@@ -125,7 +125,7 @@ class HostileTest(ProgramTest):
         total = sum(self.outcomes.values())
         print(f"{self.id().split('.')[-1]}: {total} inputs, {dict(self.outcomes)}")
 
-    def expect_survived(self, what, *arguments, refused=None, says=None, limits={}, environment={}):
+    def expect_survived(self, what, *arguments, refused=None, says=None, limits={}, environment={}, cwd=ROOT):
         """Runs the program on one input. With `refused`, it must (or must not) be refused."""
 
         def limit():
@@ -137,7 +137,7 @@ class HostileTest(ProgramTest):
             try:
                 done = subprocess.run(
                     [TRIREME, *map(str, arguments)],
-                    cwd=ROOT,
+                    cwd=cwd,
                     env={**os.environ, **environment},
                     capture_output=True,
                     timeout=SECONDS,
@@ -151,7 +151,8 @@ class HostileTest(ProgramTest):
             self.outcomes["refused" if refusal else "accepted" if done.returncode == 0 else "crashed"] += 1
             self.assertIn(done.returncode, {0} | REFUSED, f"crashed after {time.monotonic() - began:.1f} s: {text}")
             self.assertNotRegex(text, INTERNAL)
-            self.assertNotRegex(text, "[\x00-\x08\x0b-\x1f\x7f\u202e]", "control characters")
+            self.assertNotRegex(text, "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u2028\u202e]", "control characters")
+            self.assertNotRegex(text, r"1844674407|16777216\.0 TiB", "2^64")
             self.assertNotRegex(text, r"(?m)^warning: forged")
             self.assertLess(len(text), 20000)
             if refused is not None:
@@ -213,8 +214,24 @@ class HostileTest(ProgramTest):
             ("zeros", bytes(1 << 20)),
             ("a number of a million digits", b"1" * 1_000_000 + b",2,1\n"),
             ("a class of 20 digits", b"1,2,99999999999999999999\n"),
+            ("a bomb", gzip.compress(b"1,2,0\n" * (1 << 20)) * 500),  # 3 GB from 9 MB
         ):
             self.read("t.csv", content, what, fields, refused=True)
+
+    def test_texts(self):
+        self.write("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
+        plain = 'text { train_file: "t.gz" length: 64 } holdout: 0.5'
+        labeled = 'labeled_text { train: "t.jsonl.gz" eval: "t.jsonl.gz" tokenizer { wordpiece { vocab: "vocab.txt" } } length: 8 }'
+        says = "times larger when it is decompressed"
+        self.read("t.gz", gzip.compress(b"ab" * (1 << 24)) * 8, "a bomb", plain, refused=True, says=says)
+        self.read("t.jsonl.gz", gzip.compress(b"\n" * (1 << 25)) * 8, "a bomb of lines", labeled, refused=True, says=says)
+        lines = gzip.compress(b"\n" * (1 << 23))
+        self.read("t.jsonl.gz", lines, "8 million empty lines", labeled)
+        config = self.scratch / "run.txtpb"
+        skip = ["--set", "data.on_bad_record=SKIP", "--run-dir", self.scratch / "run"]
+        self.expect_survived("8 million bad records", "train", config, *skip, refused=True, says="data.max_bad_records")
+        characters = "ab\u202e\u2028\u061c\x9b" * 300
+        self.read("t.gz", gzip.compress(characters.encode()), "characters that control the terminal", plain, refused=False)
 
     def test_npy(self):
         fields = 'npy { train_inputs: "x.npy" train_targets: "y.npy" eval_inputs: "x.npy" eval_targets: "y.npy" classes: 3 }'
@@ -243,6 +260,8 @@ class HostileTest(ProgramTest):
             ("a PNG of 16000 x 16000", png_header(16000, 16000, 0)),
             ("an interlaced PNG of 16000 x 16000", png_header(16000, 16000, 1)),
             ("a PNG of 2^31 x 2^31", png_header(2**31 - 1, 2**31 - 1, 1)),
+            ("a PNG of 900000 x 1", png("L", (900000, 1))),
+            ("a PNG of 1 x 900000", png("L", (1, 900000))),
             ("an empty file", b""),
         ):
             path = self.write("train/a/x.png", content)
@@ -271,9 +290,13 @@ class HostileTest(ProgramTest):
             ("a member of 8 GiB", bytes(header) + bytes(1024)),
             ("names that control the terminal", tar({f"{ESCAPE}{i}.png": b"no image" for i in range(3)})),
             ("names of 30,000 characters", tar({"y" * 30000 + ".png": b"no image"})),
+            ("a header that ends early", tar(members)[:2248]),
             ("names outside of the folder", tar({"../../../etc/x.png": b"no image", "../../../etc/x.cls": b"1"})),
         ):
             self.read("t.tar", content, what, fields, refused=True)
+        self.write("classes.txt", ESCAPE.encode() + b"\nb\nc\n")
+        named = fields.replace("classes: 2", 'class_names: "classes.txt"')
+        self.read("t.tar", tar(members), "class names that control the terminal", named, refused=False)
 
     def model(self, what, path, **expected):
         config = self.scratch / "model.txtpb"
@@ -324,6 +347,50 @@ class HostileTest(ProgramTest):
         ):
             self.expect_survived(what, "inspect", self.write("m.onnx", model.SerializeToString()), refused=True)
 
+    def test_names_of_models(self):
+        """The name of the graph is that of the run folder if none is given."""
+        folder = self.scratch / "a" / "b"
+        folder.mkdir(parents=True)
+        config = self.write(
+            "o.txtpb",
+            f'model {{ onnx: "{self.scratch}/m.onnx" }} data {{ synthetic {{ shape: [4] classes: 3 count: 16 eval_count: 4 }} }}'
+            "batch { global: 4 } train { max_steps: 1 } schedule { learning_rate: 0.1 }".encode(),
+        )
+        for name in ("../../evil", f"{self.scratch}/evil", ESCAPE, "y" * 300):
+            self.write("m.onnx", onnx_model(graph_name=name).SerializeToString())
+            self.expect_survived(f"{name[:40]!r}, inspected", "inspect", self.scratch / "m.onnx", refused=False)
+            self.expect_survived(f"{name[:40]!r}, trained", "train", config, cwd=folder, refused=False)
+        self.assertEqual(sorted(path.name for path in folder.iterdir()), ["runs"])
+        self.assertEqual(len(list((folder / "runs").iterdir())), 4)
+        self.assertFalse(list(self.scratch.glob("evil*")))
+
+    def test_run_folders(self):
+        """Folders of other users, as in a bug report."""
+        run = self.scratch / "run"
+        train = ["train", "launch/configs/digits.txtpb", "--set", "train.epochs=1", "--run-dir", run]
+        self.expect_survived("a run", *train, refused=False)
+        nested = '{"event":"x","step":1,"a":' + "[" * 300000 + "]" * 300000 + "}\n"
+        with open(run / "metrics.jsonl", "a") as file:
+            file.write(nested)
+        for command in ("runs", "report"):
+            self.expect_survived(f"nesting, {command}", command, run, refused=False)
+        samples = json.loads((run / "samples.json").read_text())
+        samples["class_names"] = [ESCAPE + str(number) for number in range(10)]
+        (run / "samples.json").write_text(json.dumps(samples))
+        rows = gzip.decompress((ROOT / "data/digits/digits.csv.gz").read_bytes()).splitlines(keepends=True)
+        table = self.write("rows.csv", b"".join(rows[:3]))
+        self.expect_survived("class names that control the terminal", "predict", run, table)
+        victim = self.write("victim", b"precious")
+        for name in (".lock", "metrics.jsonl", "log/rank-0.log"):
+            path = run / name
+            kept = path.read_bytes()
+            path.unlink()
+            path.symlink_to(victim)
+            self.expect_survived(f"{name} is a link", *train, "--set", "train.epochs=2")
+            self.assertEqual(victim.read_bytes(), b"precious", name)
+            path.unlink()
+            path.write_bytes(kept)
+
     def test_settings(self):
         config = "launch/configs/digits.txtpb"
         for setting in (
@@ -339,6 +406,7 @@ class HostileTest(ProgramTest):
             "schedule.learning_rate=-inf",
             "model.network.layer=7",
             "model={network{layer{dense{units:4611686018427387904}}layer{softmax_cross_entropy{}}}}",
+            "model={network{layer{dense{units:99999999999}}layer{softmax_cross_entropy{}}}}",
             "model={network{layer{conv2d{channels:2 kernel:4611686018427387904}}layer{softmax_cross_entropy{}}}}",
             "model={network{" + "layer{name:" * 2000,
             "model.freeze=" + "(" * 30000,

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -116,6 +117,8 @@ void SafetensorsReader::read_header() {
   const uint64_t values = sizeof length + length;
   try {
     const auto header = parse_json(text);
+    if (!header.is_object())
+      throw DataError(path_.string(), "is not safetensors: its header is not a JSON object");
     for (const auto& [name, entry] : header.items()) {
       if (name != "__metadata__") add(name, entry, values, size);
     }
@@ -143,13 +146,30 @@ void SafetensorsReader::refuse_overlaps() const {
 
 void SafetensorsReader::add(const std::string& name, const nlohmann::json& entry, uint64_t values,
                             uint64_t size) {
-  const auto extents = integers_from<int64_t>(entry.at("shape"));
-  const auto offsets = integers_from<uint64_t>(entry.at("data_offsets"));
-  const auto dtype = entry.at("dtype").get<std::string>();
+  const auto refuse = [&](const std::string& problem) {
+    throw DataError(path_.string(), fmt::format("tensor '{}' {}", name, problem));
+  };
+  std::vector<int64_t> extents;
+  std::vector<uint64_t> offsets;
+  std::string dtype;
+  try {
+    extents = integers_from<int64_t>(entry.at("shape"));
+    offsets = integers_from<uint64_t>(entry.at("data_offsets"));
+    dtype = entry.at("dtype").get<std::string>();
+  } catch (const std::exception&) {  // its message names neither the tensor nor the field
+    refuse("lacks a valid shape, data_offsets or dtype");
+  }
+  if (extents.size() > Shape::kMaxRank) {
+    refuse(fmt::format("has {} dimensions; at most {} are supported", extents.size(),
+                       Shape::kMaxRank));
+  }
+  if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size - values) {
+    refuse(fmt::format("has data_offsets [{}], but the file has {} bytes of data",
+                       fmt::join(offsets, ", "), size - values));
+  }
   const Storage* storage = storage_of(dtype);
   uint64_t wanted = storage ? storage->bytes : 1;
-  bool possible = extents.size() <= Shape::kMaxRank && offsets.size() == 2 &&
-                  offsets[0] <= offsets[1] && offsets[1] <= size - values;
+  bool possible = true;
   for (const int64_t extent : extents) {
     possible = possible && extent >= 0 &&
                !__builtin_mul_overflow(wanted, static_cast<uint64_t>(extent), &wanted);
@@ -157,11 +177,8 @@ void SafetensorsReader::add(const std::string& name, const nlohmann::json& entry
   possible = possible && std::in_range<int64_t>(wanted);
   // The size of a type that cannot be read is not checked.
   if (!possible || (storage && offsets[1] - offsets[0] != wanted)) {
-    throw DataError(
-        path_.string(),
-        fmt::format("tensor '{}' has more than {} dimensions, extends beyond the end of "
-                    "the file or has a size that does not match its shape",
-                    name, Shape::kMaxRank));
+    refuse(fmt::format("has {} bytes, which does not match its shape [{}] of {}",
+                       offsets[1] - offsets[0], fmt::join(extents, ", "), dtype));
   }
   tensors_.emplace(name, Tensor{Shape(extents), dtype, values + offsets[0], values + offsets[1]});
 }

@@ -7,6 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
@@ -23,10 +25,25 @@ namespace trireme::train {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// Returns a name with other characters than letters, digits, '-', '_' and '.' replaced, and shortened.
+// The name of a model may be from a file.
+std::string as_file_name(std::string name) {
+  constexpr size_t kMaxLength = 100;
+  name.resize(std::min(name.size(), kMaxLength));
+  for (char& c : name) {
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '-' && c != '_' && c != '.') c = '_';
+  }
+  return name;
+}
+
+}  // namespace
+
 fs::path default_run_folder(const RunConfig& config) {
   const auto now = fmt::localtime(std::time(nullptr));
   const fs::path wanted =
-      fs::path("runs") / fmt::format("{}-{:%Y%m%d-%H%M%S}", model_name(config), now);
+      fs::path("runs") / fmt::format("{}-{:%Y%m%d-%H%M%S}", as_file_name(model_name(config)), now);
   fs::path path = wanted;
   std::error_code none;
   for (int i = 2; fs::exists(path, none); ++i) path = wanted.string() + fmt::format("-{}", i);
@@ -91,7 +108,7 @@ bool lock_with_timeout(int file) {
 
 RunLock::RunLock(const fs::path& run_folder)
     : path_(run_folder / ".lock"),
-      file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
+      file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666)) {
   if (file_ < 0) {
     throw Error(fmt::format("{}: cannot be opened: {}", path_.string(), std::strerror(errno)));
   }

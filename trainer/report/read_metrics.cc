@@ -21,7 +21,7 @@ class MetricsReader {
   explicit MetricsReader(RunRecords& records) : records_(records) {}
 
   void line(std::string_view line, int64_t line_number) {
-    const Json fields = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const Json fields = parse_json(line, /*throws=*/false);
     const Json* kind = fields.is_object() ? find_field(fields, "event") : nullptr;
     if (!kind || !kind->is_string()) return damaged(line_number);
     const auto& name = kind->get_ref<const std::string&>();
@@ -146,7 +146,7 @@ void read_metrics(std::string_view content, RunRecords& records) {
 }
 
 std::optional<Summary> parse_summary(const std::string& content) {
-  const Json fields = Json::parse(content, nullptr, /*allow_exceptions=*/false);
+  const Json fields = parse_json(content, /*throws=*/false);
   if (!fields.is_object() || text_field(fields, "status").empty()) return std::nullopt;
   const auto or_zero = [&](const char* key) { return number_field(fields, key).value_or(0); };
   Summary summary;

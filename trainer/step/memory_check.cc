@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -221,9 +222,10 @@ void require_fits(const TrainingTarget& target, const RankMemory& memory,
     others.push_back("the copy of a checkpoint takes " + size_text(budget.checkpoint));
   }
   if (!limit.has_limit_bytes() && budget.unplanned > 0) {
-    others.push_back(fmt::format("the program takes {}{}",
-                                 size_text(budget.of_rank() - budget.of_plan()),
-                                 budget.ranks > 1 ? " per rank" : ""));
+    others.push_back(
+        fmt::format("the program takes {}{}",
+                    size_text(budget.of_rank() - std::min(budget.of_rank(), budget.of_plan())),
+                    budget.ranks > 1 ? " per rank" : ""));
   }
   const auto ranks = static_cast<size_t>(budget.ranks);
   const std::string who =

@@ -38,7 +38,8 @@ size_t bytes_through_step(const std::filesystem::path& path, int64_t keep_throug
 
 AppendedFile::AppendedFile(const std::filesystem::path& path, size_t keep_bytes) : path_(path) {
   const bool all = keep_bytes == kAll;
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | (all ? O_APPEND : 0), 0666);
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (all ? O_APPEND : 0),
+                 0666);
   if (file_ >= 0 && (all || (::ftruncate(file_, static_cast<off_t>(keep_bytes)) == 0 &&
                              ::lseek(file_, 0, SEEK_END) >= 0))) {
     return;

@@ -228,8 +228,10 @@ void PrometheusSink::open() {
     state_->exposer = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
         "listening_ports", endpoint, "num_threads", "16", "request_timeout_ms", "1000"});
   } catch (const std::exception&) {  // its message is not useful (a null pointer)
-    throw Error(fmt::format("metrics.port: cannot listen on {}: another program may be using it",
-                            endpoint));
+    throw Error(
+        fmt::format("metrics.port: cannot listen on {}: another program may be using it, or it "
+                    "is not an address of this host",
+                    endpoint));
   }
   state_->exposer->RegisterCollectable(state_->values);
 }
