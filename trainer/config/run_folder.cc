@@ -27,8 +27,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Returns a name with other characters than letters, digits, '-', '_' and '.' replaced, and shortened.
-// The name of a model may be from a file.
+// Returns a name with other characters than letters, digits, '-', '_' and '.' replaced, and
+// shortened. The name of a model may be from a file.
 std::string as_file_name(std::string name) {
   constexpr size_t kMaxLength = 100;
   name.resize(std::min(name.size(), kMaxLength));
