@@ -73,16 +73,16 @@ void check_size(int64_t height, int64_t width, int64_t max_pixels) {
   if (height < 1 || width < 1) {
     throw ImageError(fmt::format("the image is empty: {}x{} pixels", height, width));
   }
+  if (height > max_pixels / width) {
+    throw ImageError(fmt::format(
+        "the image has {}x{} pixels, more than the maximum of {} (data.decode.max_pixels)", height,
+        width, max_pixels));
+  }
   // The maximum of JPEG. Transforms of longer rows would take far more time and memory per pixel.
   constexpr int64_t kMaxSide = 65535;
   if (height > kMaxSide || width > kMaxSide) {
     throw ImageError(
         fmt::format("the image has {}x{} pixels; a side has at most {}", height, width, kMaxSide));
-  }
-  if (height > max_pixels / width) {
-    throw ImageError(fmt::format(
-        "the image has {}x{} pixels, more than the maximum of {} (data.decode.max_pixels)", height,
-        width, max_pixels));
   }
 }
 

@@ -156,7 +156,7 @@ void SafetensorsReader::add(const std::string& name, const nlohmann::json& entry
     extents = integers_from<int64_t>(entry.at("shape"));
     offsets = integers_from<uint64_t>(entry.at("data_offsets"));
     dtype = entry.at("dtype").get<std::string>();
-  } catch (const std::exception&) {  // its message names neither the tensor nor the field
+  } catch (const nlohmann::json::exception&) {  // its message does not name the tensor
     refuse("lacks a valid shape, data_offsets or dtype");
   }
   if (extents.size() > Shape::kMaxRank) {
