@@ -158,7 +158,7 @@ File unzipped(const std::string& path, const std::vector<uint8_t>& bytes,
               const SizeFromHead& size_of) {
   Gunzip gunzip(bytes);
   File file{path, {}, gunzip.run(kHeadBytes)};
-  // Text is compressed to a twentieth or more. It is read into other memory next.
+  // Without a size, what becomes far larger is refused. The rest is read into other memory next.
   constexpr uint64_t kMaxCompression = 200, kAlwaysAllowed = 16 << 20;
   const uint64_t plausible = std::max(bytes.size() * kMaxCompression, kAlwaysAllowed);
   uint64_t size = std::min(memory_of_host() / 4, plausible);

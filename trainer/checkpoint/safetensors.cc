@@ -117,8 +117,9 @@ void SafetensorsReader::read_header() {
   const uint64_t values = sizeof length + length;
   try {
     const auto header = parse_json(text);
-    if (!header.is_object())
+    if (!header.is_object()) {
       throw DataError(path_.string(), "is not safetensors: its header is not a JSON object");
+    }
     for (const auto& [name, entry] : header.items()) {
       if (name != "__metadata__") add(name, entry, values, size);
     }
