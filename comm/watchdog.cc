@@ -1,6 +1,5 @@
 #include "comm/watchdog.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
 #include <pthread.h>
@@ -27,11 +26,11 @@
 #include "comm/watchdog/kill_timer.h"
 #include "comm/watchdog/message.h"
 #include "comm/watchdog/process.h"
+#include "comm/watchdog/report.h"
 #include "comm/watchdog/shared_state.h"
 #include "comm/watchdog/side_channel.h"
 #include "comm/watchdog/warnings.h"
 #include "core/fault_point.h"
-#include "core/interrupted.h"
 
 namespace trireme::comm {
 namespace {
@@ -59,27 +58,6 @@ Member member_from(const std::string& text) {
   std::istringstream words(text);
   words >> member.host >> member.pid >> member.pid_namespace >> member.host_name;
   return member;
-}
-
-// Bypasses stdio, whose locks may be held by a stuck thread.
-void write_fully(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written =
-        retry_interrupted([&] { return write(file, text.data(), text.size()); });
-    if (written <= 0) return;  // there is nowhere to report this
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-}
-
-// Prints the text to stderr and appends it to the log.
-void report(const std::string& text, const std::filesystem::path& log) {
-  const std::string line = text + "\n";
-  write_fully(STDERR_FILENO, "trireme: " + line);
-  if (log.empty()) return;
-  const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (file < 0) return;  // it was printed at least
-  write_fully(file, line);
-  close(file);
 }
 
 // Prints buffered output before the diagnosis, unless a stuck thread holds the lock of stdout.

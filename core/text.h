@@ -9,8 +9,8 @@
 
 namespace trireme {
 
-// Returns the Levenshtein distance: the number of insertions, deletions and substitutions of
-// characters that turn one string into the other.
+// Returns the number of insertions, deletions and substitutions of characters, and swaps of
+// neighbors, that turn one string into the other (optimal string alignment distance).
 size_t edit_distance(std::string_view a, std::string_view b);
 // Returns the candidate with the smallest edit distance to `word`, or an empty string if none is
 // close enough to be a likely misspelling.

@@ -48,12 +48,20 @@ class RelabeledDataset final : public WrappedDataset {
   std::vector<std::string> names_;
 };
 
+// Returns where the first sample of the class is, as far as the data set knows it.
+std::string first_of_class(const Dataset& dataset, int32_t label) {
+  const std::vector<int32_t> labels = dataset.labels();
+  const auto first = std::ranges::find(labels, label);
+  const std::string where = first == labels.end() ? "" : dataset.where(first - labels.begin());
+  return where.empty() ? dataset.description() : where;
+}
+
 std::vector<int32_t> match(const Dataset& dataset, const std::vector<std::string>& known) {
   std::vector<int32_t> classes;
   for (const std::string& name : dataset.class_names()) {
     const auto found = std::ranges::find(known, name);
     if (found == known.end()) {
-      throw DataError(dataset.description(),
+      throw DataError(first_of_class(dataset, static_cast<int32_t>(classes.size())),
                       fmt::format("class '{}' is not one the network was trained on{}", name,
                                   did_you_mean(name, known)));
     }

@@ -179,16 +179,15 @@ class ImageDataset final : public RecordsDataset {
   // Returns the size of the first image that can be read. It must be among the first `limit` + 1.
   ImageSize first_size(std::optional<int64_t> limit) const {
     const auto workspace = borrow_workspace();
+    const int64_t last = std::min(size() - 1, limit.value_or(0));
     for (int64_t index = 0;; ++index) {
       try {
         records_->read(index, workspace->bytes);
         return workspace->decoder.open(workspace->bytes).size;
       } catch (const ImageError& error) {
-        if (index + 1 >= std::min(size(), 1 + limit.value_or(0))) {
-          throw DataError(where(index), error.what());
-        }
+        if (index >= last) throw DataError(where(index), error.what());
       } catch (const DataError&) {
-        if (index + 1 >= std::min(size(), 1 + limit.value_or(0))) throw;
+        if (index >= last) throw;
       }
     }
   }

@@ -26,8 +26,11 @@ namespace fs = std::filesystem;
 enum class SourceKind { kImage, kFolder, kTar, kCsv, kNpy };
 
 SourceKind kind_of(const std::string& path) {
-  if (!fs::exists(path)) throw DataError(path, "does not exist");
-  if (fs::is_directory(path)) return SourceKind::kFolder;
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) throw DataError(path, "does not exist");
+  if (error) throw DataError(path, "cannot be read: " + error.message());
+  if (fs::is_directory(status)) return SourceKind::kFolder;
   const auto ends = [&](std::string_view end) { return path.ends_with(end); };
   if (ends(".tar")) return SourceKind::kTar;
   if (ends(".csv") || ends(".csv.gz") || ends(".tsv")) return SourceKind::kCsv;

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <sstream>
@@ -16,7 +17,9 @@
 #include <thread>
 
 #include "comm/control.h"
+#include "comm/ledger.h"
 #include "comm/watchdog/init_guard.h"
+#include "comm/watchdog/report.h"
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/fault_point.h"
@@ -42,6 +45,8 @@ Failure describe(const std::exception_ptr& exception) {
     return {error.what(), static_cast<int>(error.code()), true};
   } catch (const Error& error) {
     return {error.what(), static_cast<int>(error.code())};
+  } catch (const std::filesystem::filesystem_error& error) {
+    return {error.path1().string() + ": " + error.code().message()};
   } catch (const std::bad_alloc&) {
     return {"out of memory; `trireme inspect` prints the memory that a run needs"};
   } catch (const std::exception& error) {
@@ -51,15 +56,15 @@ Failure describe(const std::exception_ptr& exception) {
   }
 }
 
-void print_failure(const std::string& who, const std::string& message) {
+// Prints the message, and appends it to the log of this rank if the run has one.
+void print_failure(const std::string& message, const std::filesystem::path& log = {}) {
   std::fflush(stdout);
   std::istringstream lines(message);
   std::string text;
   for (std::string line; std::getline(lines, line);) {
     text += (text.empty() ? "" : "\n") + printable(line, kMaxLineBytes);
   }
-  std::fprintf(stderr, "%s: %s\n", who.c_str(), text.c_str());
-  std::fflush(stderr);
+  comm::report(text, log);
 }
 
 // A global, since the terminate handler takes no arguments. Used by nothing else.
@@ -72,7 +77,7 @@ comm::Watchdog* watchdog = nullptr;
   const std::exception_ptr exception = std::current_exception();
   const Failure failure = exception ? describe(exception) : Failure{"internal error: terminated"};
   if (watchdog) watchdog->fail(failure.message, failure.code, failure.caused_by_peer);
-  print_failure("trireme", failure.message);
+  print_failure(failure.message);
   std::_Exit(failure.code);
 }
 
@@ -84,7 +89,7 @@ int run_alone(const Command& command, comm::World& world) {
     return code;
   } catch (...) {
     const Failure failure = describe(std::current_exception());
-    print_failure("trireme", failure.message);
+    print_failure(failure.message, world.communicator().ledger().options().log);
     return failure.code;
   }
 }
@@ -96,7 +101,7 @@ int run_alone(const Command& command, comm::World& world) {
   const int code = static_cast<int>(error.code());
   world.watchdog().leave();
   if (communicator.rank() == 0) {
-    print_failure("trireme", error.what());
+    print_failure(error.what(), communicator.ledger().options().log);
     communicator.abort(code);
   }
   std::this_thread::sleep_for(std::chrono::seconds(5));
@@ -137,7 +142,7 @@ int handle_failed_start(const Command& command, const Failure& failure) {
     return failure.code;
   }
   if (command.diagnose) return command.diagnose(failure.message);
-  print_failure("trireme", failure.message);
+  print_failure(failure.message);
   return failure.code;
 }
 
@@ -147,7 +152,7 @@ int checked_output(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
   struct stat status {};
   if (fstat(STDOUT_FILENO, &status) == 0 && S_ISFIFO(status.st_mode)) return code;
-  print_failure("trireme", "cannot write to standard output: the disk is full or it was closed");
+  print_failure("cannot write to standard output: the disk is full or it was closed");
   return code == 0 ? static_cast<int>(ExitCode::kFailure) : code;
 }
 

@@ -178,6 +178,16 @@ File unzipped(const std::string& path, const std::vector<uint8_t>& bytes,
 }
 
 // Returns "; launch/get-data NAME downloads it" if the folder has the name of such a data set.
+// Throws DataError if the folder that contains the file may not be searched.
+fs::file_status readable_status(const fs::path& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (error == std::errc::permission_denied) {
+    throw DataError(path.string(), "cannot be read: " + error.message());
+  }
+  return status;
+}
+
 std::string download_hint(const fs::path& folder) {
   for (const char* name : {"mnist", "fashion-mnist", "cifar10", "shakespeare", "speakers"}) {
     if (folder.filename() == name) {
@@ -190,9 +200,9 @@ std::string download_hint(const fs::path& folder) {
 }  // namespace
 
 void check_root(const std::string& root, const std::string& hint) {
-  std::error_code ignored;  // inaccessible files count as missing
   const fs::path folder(root);
-  if (root.empty() || fs::is_directory(folder, ignored)) return;
+  if (root.empty() || fs::is_directory(readable_status(folder))) return;
+  std::error_code ignored;
   const std::string from =
       folder.is_relative() ? " in " + fs::current_path(ignored).string() : std::string();
   throw DataError("data.root", fmt::format("'{}' is not a folder{}{}", root, from,
@@ -203,15 +213,16 @@ std::string find_file(const std::string& root, std::span<const std::string> name
                       const std::string& hint) {
   check_root(root, hint);
   const fs::path folder(root);
-  std::error_code ignored;  // inaccessible files count as missing
   std::vector<std::string> tried;
   for (const std::string& name : names) {
     for (const char* ending : {"", ".gz"}) {
       const fs::path path = folder / (name + ending);
-      if (fs::exists(path, ignored) && !fs::is_directory(path, ignored)) return path.string();
+      const fs::file_status status = readable_status(path);
+      if (fs::exists(status) && !fs::is_directory(status)) return path.string();
       tried.push_back(name + ending);
     }
   }
+  std::error_code ignored;
   throw DataError(root.empty() ? fs::current_path(ignored).string() : root,
                   fmt::format("has no file {}{}", fmt::join(tried, " or "), hint));
 }

@@ -20,6 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMaxNames = 1 << 20;
+constexpr int kMaxDepth = 100;
 
 // Expands the braces of a pattern.
 class Braces {
@@ -29,13 +30,16 @@ class Braces {
   std::vector<std::string> expand() const { return expand(pattern_); }
 
  private:
-  std::vector<std::string> expand(std::string_view text) const {
+  std::vector<std::string> expand(std::string_view text, int depth = 0) const {
+    if (depth > kMaxDepth)
+      fail(fmt::format("has more than {} pairs of braces in or behind each other", kMaxDepth));
     const size_t open = text.find_first_of("{}");
     if (open == text.npos) return {std::string(text)};
     if (text[open] == '}') fail("has a } without a {");
     const size_t close = closing(text, open);
-    const std::vector<std::string> middles = alternatives(text.substr(open + 1, close - open - 1));
-    const std::vector<std::string> ends = expand(text.substr(close + 1));
+    const std::vector<std::string> middles =
+        alternatives(text.substr(open + 1, close - open - 1), depth);
+    const std::vector<std::string> ends = expand(text.substr(close + 1), depth + 1);
     check_count(middles.size(), ends.size());
     std::vector<std::string> names;
     for (const std::string& middle : middles) {
@@ -56,7 +60,7 @@ class Braces {
   }
 
   // Expands the text between a pair of braces.
-  std::vector<std::string> alternatives(std::string_view inside) const {
+  std::vector<std::string> alternatives(std::string_view inside, int depth) const {
     std::vector<std::string> names;
     size_t begin = 0;
     size_t items = 0;
@@ -66,7 +70,7 @@ class Braces {
       if (i < inside.size() && inside[i] == '}') --braces;
       if (i < inside.size() && (inside[i] != ',' || braces > 0)) continue;
       if (i == inside.size() && items == 0) return numbers(inside);
-      const auto some = expand(inside.substr(begin, i - begin));
+      const auto some = expand(inside.substr(begin, i - begin), depth + 1);
       names.insert(names.end(), some.begin(), some.end());
       check_count(names.size(), 1);
       begin = i + 1;

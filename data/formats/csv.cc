@@ -17,6 +17,12 @@
 namespace trireme::data {
 namespace {
 
+constexpr const char* kTab = "\\t";  // as typed behind --set, where nothing is unescaped
+
+char delimiter_of(const CsvConfig& csv) {
+  return csv.delimiter() == kTab ? '\t' : csv.delimiter()[0];
+}
+
 void check_csv(const DataConfig& config, Part part) {
   const CsvConfig& csv = config.csv();
   if (csv.train_file().empty()) throw ConfigError("data.csv.train_file", "is missing");
@@ -29,7 +35,7 @@ void check_csv(const DataConfig& config, Part part) {
                       "is missing; set it, or set data.holdout: 0.2 to hold out a part of "
                       "data.csv.train_file");
   }
-  if (csv.delimiter().size() != 1 || csv.delimiter() == "\n") {
+  if (csv.delimiter() != kTab && (csv.delimiter().size() != 1 || csv.delimiter() == "\n")) {
     throw ConfigError("data.csv.delimiter",
                       fmt::format("'{}' is not a single character", csv.delimiter()));
   }
@@ -49,7 +55,7 @@ void check_csv(const DataConfig& config, Part part) {
 Table read(const DataConfig& config, const std::string& name, BadRecordPolicy& policy) {
   const CsvConfig& csv = config.csv();
   const std::string path = find_file(config.root(), std::vector<std::string>{name});
-  Table table = read_table(read_for(policy, path), csv.delimiter()[0], csv.header(), policy);
+  Table table = read_table(read_for(policy, path), delimiter_of(csv), csv.header(), policy);
   if (table.columns < 2) {
     throw DataError(
         path,
@@ -97,7 +103,7 @@ TableColumns training_columns(const DataConfig& config) {
   const CsvConfig& csv = config.csv();
   const std::string path = find_file(config.root(), std::vector<std::string>{csv.train_file()});
   const File file = read_file(path, OnDamage::kReadUpToDamage);
-  return columns_of(read_head(file, csv.delimiter()[0], csv.header()), csv);
+  return columns_of(read_head(file, delimiter_of(csv), csv.header()), csv);
 }
 
 // Returns why a label is invalid, or "" if it is valid. `classes` is 0 if it is not known yet.
@@ -224,7 +230,7 @@ Features read_csv_features(const DataConfig& config, const std::string& path,
                            BadRecordPolicy& policy) {
   const CsvConfig& csv = config.csv();
   const File file = read_for(policy, path);
-  const Table head = read_head(file, csv.delimiter()[0], csv.header());
+  const Table head = read_head(file, delimiter_of(csv), csv.header());
   TableColumns wanted = trained;
   if (wanted.count == 0) {
     wanted = {head.names, head.columns, {}};
@@ -236,7 +242,7 @@ Features read_csv_features(const DataConfig& config, const std::string& path,
     throw DataError(path, fmt::format("has {} columns, but the network's input is {}", head.columns,
                                       input.to_string()));
   }
-  Table table = read_table(file, csv.delimiter()[0], csv.header(), policy, features);
+  Table table = read_table(file, delimiter_of(csv), csv.header(), policy, features);
   return {gather(table, features), std::move(table.records)};
 }
 

@@ -131,18 +131,18 @@ Idx read(const std::string& path, const FileKind& kind, BadRecordPolicy& policy)
   return idx;
 }
 
-// Returns how many records have both an image and a label. The others are bad.
+// Returns how many records have both an image and a label. The others are bad. Throws DataError if
+// the files do not belong together: a missing record may be anywhere.
 int64_t count_pairs(const Idx& images, const Idx& labels, BadRecordPolicy& policy) {
-  const int64_t all = std::max(images.declared(), labels.declared());
+  const int64_t all = images.declared();
+  if (labels.declared() != all) {
+    throw DataError(labels.path, fmt::format("has {} labels, but {} has {} images",
+                                             labels.declared(), images.path, all));
+  }
   const int64_t pairs = std::min(images.complete, labels.complete);
-  if (pairs == all) return pairs;
-  const std::optional<DataError>& truncation =
-      images.complete == pairs ? images.truncation : labels.truncation;
-  policy.add(truncation ? *truncation
-                        : DataError(labels.path,
-                                    fmt::format("has {} labels, but {} has {} images",
-                                                labels.declared(), images.path, images.declared())),
-             all - pairs);
+  if (pairs < all) {
+    policy.add(images.complete == pairs ? *images.truncation : *labels.truncation, all - pairs);
+  }
   return pairs;
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/text.h"
 #include "data/files/file.h"
 #include "data/files/lines.h"
@@ -41,7 +42,8 @@ class RecordReader {
     std::string problem;  // empty if it is well-formed
   };
 
-  std::string read_bytes(const std::string& path);
+  std::string read_bytes(const std::string& path) { return text_of(read_for(policy_, path)); }
+  std::string text_of(const File& file);
   void read_table(const std::string& path, char delimiter);
   void read_objects(const std::string& path);
   void read_classes(const std::string& folder);
@@ -96,10 +98,18 @@ class RowSplitter {
   }
 
  private:
-  // Reads a quoted field, after which at_ is behind its last quote.
+  bool ends_field(std::string_view rest) const {
+    return rest.empty() || rest[0] == delimiter_ || rest[0] == '\n' || rest == "\r\n" ||
+           rest == "\r";
+  }
+
+  // Reads a quoted field, after which at_ is behind its last quote. Returns a description of what
+  // is wrong with it, if anything; then at_ is behind the line in which it begins, so that a quote
+  // in the wrong place does not hide the rows up to the next one.
   std::string quoted(std::string& field) {
     const int64_t first = line_;
     const size_t begin = at_;
+    std::string problem = "has a quote (\") that is not closed";
     for (++at_; at_ < text_.size(); ++at_) {
       if (text_[at_] == '\n') ++line_;
       if (text_[at_] != '"') {
@@ -108,13 +118,14 @@ class RowSplitter {
         field += text_[++at_];
       } else {
         ++at_;
-        return "";
+        if (ends_field(text_.substr(at_, 2))) return "";
+        problem = "has text after a closing quote (\"); quotes within quotes are doubled (\"\")";
+        break;
       }
     }
-    // Continue behind the line of the quote, so that the other rows are not lost.
     line_ = first + 1;
     at_ = std::min(text_.find('\n', begin), text_.size() - 1) + 1;
-    return "has a quote (\") that is not closed";
+    return problem;
   }
 
   std::string_view text_;
@@ -126,6 +137,12 @@ class RowSplitter {
 bool ends_with_any(std::string_view path, std::initializer_list<std::string_view> endings) {
   if (path.ends_with(".gz")) path.remove_suffix(3);
   return std::ranges::any_of(endings, [&](std::string_view end) { return path.ends_with(end); });
+}
+
+// A link that cannot be followed is a file, which then cannot be read.
+bool is_folder(const fs::path& path) {
+  std::error_code none;
+  return fs::is_directory(path, none);
 }
 
 // Returns the entries of a folder, except hidden ones, sorted by name.
@@ -173,9 +190,8 @@ void RecordReader::add(LabeledRecord record) {
   add_(std::move(record));
 }
 
-std::string RecordReader::read_bytes(const std::string& path) {
-  const File file = read_for(policy_, path);
-  if (!file.damage.empty()) bad(path, file.damage);
+std::string RecordReader::text_of(const File& file) {
+  if (!file.damage.empty()) bad(file.path, file.damage);
   std::string text(file.bytes.begin(), file.bytes.end());
   if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
   return text;
@@ -230,10 +246,11 @@ void RecordReader::read_objects(const std::string& path) {
   });
 }
 
-// Returns a label of JSON as text; an empty one if it is none.
-std::string label_of(const nlohmann::json& value) {
+// Returns a label of JSON as text, or nullopt if it is none.
+std::optional<std::string> label_of(const nlohmann::json& value) {
   if (value.is_string()) return value;
-  return value.is_number_integer() || value.is_boolean() ? value.dump() : "";
+  if (value.is_number_integer() || value.is_boolean()) return value.dump();
+  return std::nullopt;
 }
 
 void RecordReader::add_object(std::string_view line, const std::string& where) {
@@ -243,15 +260,28 @@ void RecordReader::add_object(std::string_view line, const std::string& where) {
   } catch (const Error& error) {
     return bad(where, error.what());
   }
-  const nlohmann::json object = nlohmann::json::parse(line, nullptr, false);
-  if (!object.is_object()) return bad(where, "is not a JSON object");
-  const auto text = object.find(columns_.text), label = object.find(columns_.label);
-  if (text == object.end() || !text->is_string()) {
-    return bad(where, fmt::format("has no text '{}'", columns_.text));
+  const nlohmann::json object = parse_json(line, /*throws=*/false);
+  if (object.is_discarded()) return bad(where, "is not valid JSON");
+  if (!object.is_object()) {
+    return bad(where, fmt::format("is not a JSON object but of type {}", object.type_name()));
   }
-  const std::string name = label == object.end() ? "" : label_of(*label);
-  if (name.empty() && columns_.requires_label) {
-    return bad(where, fmt::format("has no label '{}': a string or an integer", columns_.label));
+  const auto text = object.find(columns_.text), label = object.find(columns_.label);
+  if (text == object.end()) return bad(where, fmt::format("has no text '{}'", columns_.text));
+  if (!text->is_string()) {
+    return bad(where, fmt::format("the text '{}' is not a string but of type {}", columns_.text,
+                                  text->type_name()));
+  }
+  std::string name;
+  if (label != object.end()) {
+    const std::optional<std::string> found = label_of(*label);
+    if (!found && columns_.requires_label) {
+      return bad(where, fmt::format("the label '{}' is not a string, an integer or a boolean but "
+                                    "of type {}",
+                                    columns_.label, label->type_name()));
+    }
+    name = found.value_or("");
+  } else if (columns_.requires_label) {
+    return bad(where, fmt::format("has no label '{}'", columns_.label));
   }
   add({where, *text, name});
 }
@@ -259,13 +289,13 @@ void RecordReader::add_object(std::string_view line, const std::string& where) {
 void RecordReader::read_classes(const std::string& folder) {
   bool has_class = false;
   for (const fs::path& entry : entries_of(folder)) {
-    if (!fs::is_directory(entry)) continue;
+    if (!is_folder(entry)) continue;
     has_class = true;
     read_files(entry.string(), entry.filename().string());
   }
   if (!columns_.requires_label) {
     for (const fs::path& entry : entries_of(folder)) {
-      if (!fs::is_directory(entry) && ends_with_any(entry.string(), {".txt"})) {
+      if (!is_folder(entry) && ends_with_any(entry.string(), {".txt"})) {
         add_file(entry.string(), "");
       }
     }
@@ -276,14 +306,21 @@ void RecordReader::read_classes(const std::string& folder) {
 
 void RecordReader::read_files(const std::string& folder, const std::string& label) {
   for (const fs::path& entry : entries_of(folder)) {
-    if (!fs::is_directory(entry) && ends_with_any(entry.string(), {".txt"})) {
+    if (!is_folder(entry) && ends_with_any(entry.string(), {".txt"})) {
       add_file(entry.string(), label);
     }
   }
 }
 
 void RecordReader::add_file(const std::string& path, const std::string& label) {
-  add({path, read_bytes(path), label});
+  File file;
+  try {
+    file = read_for(policy_, path);
+  } catch (const DataError& error) {  // such as a link to a file that does not exist
+    policy_.add(error);
+    return policy_.check(path);
+  }
+  add({path, text_of(file), label});
 }
 
 }  // namespace

@@ -67,21 +67,19 @@ struct ArrayFile {
 
 bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kF64; }
 
-// Returns how many records have both an input and a target. The others are bad.
+// Returns how many records have both an input and a target. The others are bad. Throws DataError if
+// the files do not belong together: a missing record may be anywhere.
 int64_t count_npy_pairs(const ArrayFile& inputs, const ArrayFile& targets,
                         BadRecordPolicy& policy) {
-  const int64_t all = std::max(inputs.array.rows(), targets.array.rows());
+  const int64_t all = inputs.array.rows();
+  if (targets.array.rows() != all) {
+    throw DataError(targets.path(), fmt::format("has {} targets, but {} has {} inputs",
+                                                targets.array.rows(), inputs.path(), all));
+  }
   const int64_t pairs = std::min(inputs.array.complete_rows(), targets.array.complete_rows());
   if (pairs == all) return pairs;
-  for (const ArrayFile* side : {&inputs, &targets}) {
-    if (side->array.complete_rows() != pairs || side->array.complete()) continue;
-    policy.add(side->truncation(), all - pairs);
-    return pairs;
-  }
-  policy.add(DataError(targets.path(),
-                       fmt::format("has {} targets, but {} has {} inputs", targets.array.rows(),
-                                   inputs.path(), inputs.array.rows())),
-             all - pairs);
+  const bool inputs_end_first = inputs.array.complete_rows() == pairs;
+  policy.add((inputs_end_first ? inputs : targets).truncation(), all - pairs);
   return pairs;
 }
 

@@ -15,6 +15,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "core/json.h"
 #include "core/parse_number.h"
 #include "core/text.h"
 #include "data/files/descriptor.h"
@@ -63,7 +64,7 @@ Label label_of(std::string_view text) {
 }
 
 Label label_of_json(std::string_view text, const std::string& field) {
-  const nlohmann::json parsed = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json parsed = parse_json(text, /*throws=*/false);
   if (parsed.is_discarded()) return {0, "is not valid JSON"};
   const nlohmann::json* at = &parsed;
   for (size_t begin = 0; begin <= field.size();) {

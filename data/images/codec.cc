@@ -74,9 +74,9 @@ void check_size(int64_t height, int64_t width, int64_t max_pixels) {
     throw ImageError(fmt::format("the image is empty: {}x{} pixels", height, width));
   }
   if (height > max_pixels / width) {
-    throw ImageError(fmt::format(
-        "the image has {}x{} pixels, more than the maximum of {} (data.decode.max_pixels)", height,
-        width, max_pixels));
+    throw ImageError(fmt::format("the image has {}x{} pixels, more than the maximum of {}{}",
+                                 height, width, max_pixels,
+                                 max_pixels < kMaxPixels ? " (data.decode.max_pixels)" : ""));
   }
   // The maximum of JPEG. Transforms of longer rows would take far more time and memory per pixel.
   constexpr int64_t kMaxSide = 65535;

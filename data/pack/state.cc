@@ -7,6 +7,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/json.h"
 #include "data/files/file.h"
 
 namespace trireme::data {
@@ -58,7 +59,9 @@ std::optional<PackState> read_pack_state(const std::string& path) {
   if (!fs::exists(path)) return std::nullopt;
   const File file = read_file(path);
   try {
-    const Json json = Json::parse(file.bytes);
+    const std::string_view text(reinterpret_cast<const char*>(file.bytes.data()),
+                                file.bytes.size());
+    const Json json = parse_ordered_json(text);
     PackState state{.plan = json.at("plan").dump(), .shards = {}, .done = json.at("done")};
     for (const Json& shard : json.at("shards")) state.shards.push_back(shard_of(shard));
     return state;

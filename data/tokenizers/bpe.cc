@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/json.h"
 #include "core/utf8.h"
 #include "data/files/lines.h"
 #include "data/formats/formats.h"
@@ -257,7 +258,7 @@ using Ids = std::unordered_map<std::string, int32_t>;
 
 // Returns the names of the tokens in the order of their ids.
 std::vector<std::string> read_vocab(const TokenizerFile& file) {
-  const nlohmann::json json = nlohmann::json::parse(file.content, nullptr, false);
+  const nlohmann::json json = parse_json(file.content, /*throws=*/false);
   if (!json.is_object()) {
     throw DataError(file.name,
                     "is not a JSON object of tokens and their ids, as in GPT-2's vocab.json");

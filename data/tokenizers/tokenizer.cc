@@ -59,6 +59,10 @@ std::shared_ptr<const Tokenizer> open_tokenizer(const TokenizerConfig& config,
 
 void save_tokenizer(const Tokenizer& tokenizer, const std::string& folder) {
   create_folders(folder);
+  if (fs::is_symlink(folder)) {
+    throw Error(folder +
+                ": is a symbolic link, which is not followed, because files are replaced there");
+  }
   for (const TokenizerFile& file : tokenizer.files()) {
     replace_durably(fs::path(folder) / file.name, file.content);
   }

@@ -80,7 +80,12 @@ std::string TensorReader::raw_bytes(const TensorProto& tensor, uint64_t wanted) 
   }
   const fs::path path = file_.parent_path() / external.location;
   std::error_code error;
-  const uint64_t size = fs::is_regular_file(path, error) ? fs::file_size(path, error) : 0;
+  if (!fs::is_regular_file(path, error)) {
+    throw_damaged(tensor, fmt::format("is in {}, which is not a file; it belongs to the model and "
+                                      "must be copied with it",
+                                      path.string()));
+  }
+  const uint64_t size = fs::file_size(path, error);
   if (error || size < wanted || external.offset > size - wanted) {
     throw_damaged(tensor, fmt::format("is not in {}: it needs {} bytes from offset {} of {} bytes",
                                       path.string(), wanted, external.offset, size));

@@ -22,6 +22,9 @@ TEST(Nearest, FindsTheIntendedName) {
 }
 
 TEST(Nearest, ReturnsNothingIfNoNameIsClose) {
+  EXPECT_EQ(edit_distance("modle", "model"), 1u);
+  EXPECT_EQ(edit_distance("modle", "mode"), 1u);
+  EXPECT_EQ(edit_distance("kitten", "sitting"), 3u);
   EXPECT_EQ(nearest("xyz", kNames), "");
   EXPECT_EQ(nearest("batch_size", kNames), "");
   EXPECT_EQ(nearest("anything", {}), "");

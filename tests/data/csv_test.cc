@@ -90,7 +90,10 @@ TEST_F(CsvTest, UnescapesDoubledQuotesInNames) {
 
 TEST_F(CsvTest, OtherDelimiters) {
   EXPECT_THAT(input(*open("1;2;0\n3;4;1\n", "delimiter: ';' "), 1), ElementsAre(3, 4));
-  EXPECT_THAT(input(*open("1\t2\t0\n3\t4\t1\n", "delimiter: '\\t' "), 1), ElementsAre(3, 4));
+  for (const char* tab : {"'\\t'", "'\\\\t'"}) {
+    EXPECT_THAT(input(*open("1\t2\t0\n3\t4\t1\n", std::string("delimiter: ") + tab + " "), 1),
+                ElementsAre(3, 4));
+  }
 }
 
 TEST_F(CsvTest, ShapeAndScale) {

@@ -153,6 +153,7 @@ TEST_F(IdxTest, DimensionsThatExceedMemory) {
   folder.write(kTrainImages, idx({0xffffffff, 0xffffffff, 0xffffffff}, pixels(30)));
   EXPECT_SAYS(data_error(config),
               "is truncated: the header declares [4294967295, 4294967295, 4294967295]");
+  folder.write(kTrainLabels, idx({0xffffffff}, kFiveLabels));
   config.set_on_bad_record(DataConfig::SKIP);
   config.set_max_bad_records(int64_t{1} << 40);
   EXPECT_SAYS(data_error(config), "has no good records");

@@ -120,6 +120,8 @@ TEST(ImageDatasetTest, TakesTheSizeFromTheFirstImage) {
   EXPECT_EQ(skipping->spec().input.shape, (Shape{3, 5, 6}));
   EXPECT_SAYS(message<DataError>([&] { images(copy(), "on_bad_record: SKIP max_bad_records: 0"); }),
               "fake: 0: ");
+  // Without a limit, as for `trireme data stats`.
+  EXPECT_NO_THROW(images(copy(), "on_bad_record: SKIP max_bad_records: 9223372036854775807"));
   auto unread = copy();
   const testing::FakeRecords& counted = *unread;
   const auto known =

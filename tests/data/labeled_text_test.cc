@@ -126,7 +126,8 @@ TEST_F(LabeledTextTest, BadRecordsAreNamed) {
       {"good,\n", "line 4: the label is empty"},
       {"good\n", "line 4: has 1 fields instead of 2"},
       {"good,pos,\n", "line 4: has 3 fields instead of 2"},
-      {"\"good,pos\ngood,neg\n", "line 4: has a quote (\") that is not closed"}};
+      {"\"good,pos\ngood,neg\n", "line 4: has a quote (\") that is not closed"},
+      {"\"good,pos\ngood \"bad,neg\n", "line 4: has text after a closing quote (\")"}};
   for (const auto& [line, problem] : cases) {
     folder.write("a.csv", head + line);
     EXPECT_SAYS(data_error(config("train: 'a.csv'")), "a.csv: " + problem);
@@ -141,11 +142,13 @@ TEST_F(LabeledTextTest, BadObjectsAreNamed) {
       "{\"text\": \"good\", \"label\": 1}\n{\"text\": \"bad\", \"label\": 0}\n";
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"\n", "is empty"},
-      {"{\"text\": \"good\"\n", "is not a JSON object"},
-      {"[]\n", "is not a JSON object"},
+      {"{\"text\": \"good\"\n", "is not valid JSON"},
+      {"[]\n", "is not a JSON object but of type array"},
       {"{\"text\": \"\xff\"}\n", "is not UTF-8 at byte 10"},
-      {"{\"text\": 1, \"label\": 1}\n", "has no text 'text'"},
-      {"{\"text\": \"good\", \"label\": 0.5}\n", "has no label 'label': a string or an integer"}};
+      {"{\"text\": 1, \"label\": 1}\n", "the text 'text' is not a string but of type number"},
+      {"{\"text\": \"good\", \"label\": 0.5}\n",
+       "the label 'label' is not a string, an integer or a boolean but of type number"},
+      {"{\"text\": \"good\", \"label\": \"\"}\n", "the label is empty"}};
   for (const auto& [line, problem] : cases) {
     folder.write("a.jsonl", head + line);
     EXPECT_SAYS(data_error(config("train: 'a.jsonl'")), "a.jsonl: line 3: " + problem);

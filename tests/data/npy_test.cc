@@ -276,10 +276,12 @@ TEST_F(NpyTest, TargetsWiderThanTheirFile) {
 
 TEST_F(NpyTest, RequiresAsManyTargetsAsInputs) {
   folder.write("y.npy", npy("'|u1'", "(3,)", "\2\0\1"s));
-  EXPECT_SAYS(data_error(config()), folder.path("y.npy") + ": has 3 targets, but " +
-                                        folder.path("x.npy") + " has 4 inputs");
-  EXPECT_EQ(open("on_bad_record: SKIP")->size(), 3);
-  folder.write("y.npy", npy("'|u1'", "(3,)", ""));
+  const std::string expected =
+      folder.path("y.npy") + ": has 3 targets, but " + folder.path("x.npy") + " has 4 inputs";
+  EXPECT_SAYS(data_error(config()), expected);
+  // Which target is missing is unknown: skipping the last input could shift all others.
+  EXPECT_SAYS(data_error(config("on_bad_record: SKIP")), expected);
+  folder.write("y.npy", npy("'|u1'", "(4,)", ""));
   EXPECT_SAYS(data_error(config("on_bad_record: SKIP")), "has no good records, only 4 bad ones");
 }
 

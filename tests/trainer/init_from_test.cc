@@ -296,6 +296,11 @@ TEST_P(InitFromTest, RejectsAFileThatDoesNotFitBeforeWritingAnything) {
   const fs::path path = write("w.safetensors", to_safetensors(file));
   expect_agreed_error([&] { run(kNetwork, "run", {"model.init_from=" + path.string()}); },
                       ExitCode::kBadConfig, "'conv1.weight' is missing");
+  file = weights();
+  file["bn1.bias"] = stored("F32", {4}, std::vector<float>{0, 1, NAN, 2});
+  write("w.safetensors", to_safetensors(file));
+  expect_agreed_error([&] { run(kNetwork, "run", {"model.init_from=" + path.string()}); },
+                      ExitCode::kBadData, "w.safetensors: value 2 of bn1.bias is nan");
   EXPECT_FALSE(fs::exists(folder("run")));
 }
 

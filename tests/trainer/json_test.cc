@@ -33,6 +33,16 @@ TEST(Json, NumbersRoundTrip) {
   }
 }
 
+TEST(Json, DeepNestingIsRefused) {
+  const auto nested = [](int levels) {
+    return std::string(levels, '[') + R"("[[\"[")" + std::string(levels, ']');
+  };
+  EXPECT_TRUE(parse_json(nested(100)).is_array());
+  EXPECT_THROW(parse_json(nested(101)), json::parse_error);
+  EXPECT_TRUE(parse_json(nested(200'000), /*throws=*/false).is_discarded());
+  EXPECT_TRUE(parse_json("[", /*throws=*/false).is_discarded());
+}
+
 TEST(Json, InvalidUtf8IsReplaced) { EXPECT_EQ(json_text(json("\xFFx")), "\"\xEF\xBF\xBDx\""); }
 
 TEST(Json, FormatsNumbers) {

@@ -41,15 +41,15 @@ class PrecisionTest : public RunTest {
 TEST_P(PrecisionTest, SeveralRanksMatchOneRankAndAreCloseToFp32) {
   for (const char* network : {kSyncNorm, kPlain}) {
     const std::string name = network == kPlain ? "plain" : "sync";
-    run(network, name + "-FP32", {"train.max_steps=50"});
+    run(network, name + "-FP32", {"train.max_steps=26"});
     for (const LowPrecision& t : low_precisions()) {
       SCOPED_TRACE(name + " in " + t.precision);
       const std::string together = name + t.precision;
-      run_alone(network, together + "-alone", in(t.precision, {"train.max_steps=50"}));
-      run(network, together, in(t.precision, {"train.max_steps=50"}));
+      run_alone(network, together + "-alone", in(t.precision, {"train.max_steps=26"}));
+      run(network, together, in(t.precision, {"train.max_steps=26"}));
       // Sums in another order occasionally round differently, which may flip ReLUs.
-      expect_same_losses(together + "-alone", together, 50, 4 * t.roundoff);
-      expect_same_losses(name + "-FP32", together, 50, 4 * t.roundoff);
+      expect_same_losses(together + "-alone", together, 26, 4 * t.roundoff);
+      expect_same_losses(name + "-FP32", together, 26, 4 * t.roundoff);
     }
   }
 }
@@ -63,10 +63,10 @@ TEST_P(PrecisionTest, ResumingIsBitwiseEqualToAnUninterruptedRun) {
     run(kOwnNorm, t.precision, in(t.precision, {"checkpoint.every_steps=7", "train.max_steps=17"}));
     if (world_->rank() == 0) fs::remove_all(checkpoint(t.precision, 17));
     run(kOwnNorm, t.precision, in(t.precision, {"checkpoint.every_steps=7"}));
-    EXPECT_EQ(trace(uninterrupted).size(), 52u);
+    EXPECT_EQ(trace(uninterrupted).size(), 28u);
     EXPECT_EQ(trace(t.precision), trace(uninterrupted));
-    EXPECT_EQ(model(t.precision, 52), model(uninterrupted, 52));
-    for (int64_t step : {14, 52}) {
+    EXPECT_EQ(model(t.precision, 28), model(uninterrupted, 28));
+    for (int64_t step : {14, 28}) {
       EXPECT_EQ(state_without_config(checkpoint(t.precision, step)),
                 state_without_config(checkpoint(uninterrupted, step)));
     }
@@ -78,7 +78,7 @@ TEST_P(PrecisionTest, MicroBatchesAddUpToTheBatch) {
     SCOPED_TRACE(t.precision);
     run(kPlain, t.precision + "-full", in(t.precision));
     run(kPlain, t.precision + "-micro", in(t.precision, {"batch.micro=4"}));
-    expect_same_losses(t.precision + "-full", t.precision + "-micro", 52, t.roundoff);
+    expect_same_losses(t.precision + "-full", t.precision + "-micro", 28, t.roundoff);
   }
 }
 

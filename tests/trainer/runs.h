@@ -71,7 +71,7 @@ schedule { learning_rate: 0.003 one_cycle {} }
 inline const char* const kCommon = R"(
 data { synthetic { shape: [3, 8, 8] count: 190 eval_count: 55 noise: 0.3 } }
 batch { global: 50 }
-train { epochs: 13 }
+train { epochs: 7 }
 checkpoint { every_epochs: 0 keep: 100 keep_best: false }
 checks { parameter_checksum_every_steps: 1 }
 )";

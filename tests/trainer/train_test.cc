@@ -15,9 +15,9 @@ class TrainTest : public RunTest {};
 TEST_P(TrainTest, RanksTogetherEqualOneRank) {
   for (const char* network : {kSyncNorm, kPlain}) {
     const std::string name = network == kPlain ? "plain" : "sync";
-    run_alone(network, name + "-alone", {"train.max_steps=50"});
-    run(network, name, {"train.max_steps=50"});
-    expect_same_losses(name + "-alone", name, 50);
+    run_alone(network, name + "-alone", {"train.max_steps=26"});
+    run(network, name, {"train.max_steps=26"});
+    expect_same_losses(name + "-alone", name, 26);
     const auto alone = events(name + "-alone", "eval").back();
     const auto together = events(name, "eval").back();
     EXPECT_EQ(together["samples"], 55);
@@ -31,11 +31,12 @@ TEST_P(TrainTest, RanksTogetherEqualOneRank) {
 TEST_P(TrainTest, RanksTogetherEqualOneRankOnMixedSamples) {
   const std::vector<std::string> mixed = {
       "data.mix={mixup_alpha: 0.4 cutmix_alpha: 1 probability: 0.75}",
-      "data.transform[0]={random_crop {size: 8 padding: 1}}", "train.max_steps=50"};
+      "data.transform[0]={random_crop {size: 8 padding: 1}}", "train.epochs=13",
+      "train.max_steps=50"};
   run_alone(kSyncNorm, "alone", mixed);
   run(kSyncNorm, "together", mixed);
   expect_same_losses("alone", "together", 50);
-  run(kSyncNorm, "plain", {"train.max_steps=50"});
+  run(kSyncNorm, "plain", {"train.max_steps=5"});
   EXPECT_NE(losses("plain"), losses("together"));
   // Nothing of it happens to what is evaluated.
   const auto evaluated = events("together", "eval").back();
@@ -47,15 +48,15 @@ TEST_P(TrainTest, RanksTogetherEqualOneRankOnMixedSamples) {
 
 TEST_P(TrainTest, TheSameTwiceIsBitwiseTheSame) {
   for (const char* name : {"first", "second"}) run(kOwnNorm, name);
-  EXPECT_EQ(trace("first").size(), 52u);
+  EXPECT_EQ(trace("first").size(), 28u);
   EXPECT_EQ(trace("first"), trace("second"));
-  EXPECT_EQ(model("first", 52), model("second", 52));
+  EXPECT_EQ(model("first", 28), model("second", 28));
 }
 
 TEST_P(TrainTest, MicroBatchesAddUpToTheBatch) {
   run(kPlain, "whole");
   run(kPlain, "micro", {"batch.micro=4"});
-  expect_same_losses("whole", "micro", 52);
+  expect_same_losses("whole", "micro", 28);
 }
 
 TEST_P(TrainTest, ResumingWithinAnEpochIsBitwiseTheStraightRun) {
@@ -66,9 +67,9 @@ TEST_P(TrainTest, ResumingWithinAnEpochIsBitwiseTheStraightRun) {
     run(network, name, {"checkpoint.every_steps=7", "train.max_steps=17"});
     if (world_->rank() == 0) fs::remove_all(checkpoint(name, 17));
     run(network, name, {"checkpoint.every_steps=7"});
-    EXPECT_EQ(trace(name + "-straight").size(), 52u);
+    EXPECT_EQ(trace(name + "-straight").size(), 28u);
     EXPECT_EQ(trace(name), trace(name + "-straight"));
-    EXPECT_EQ(model(name, 52), model(name + "-straight", 52));
+    EXPECT_EQ(model(name, 28), model(name + "-straight", 28));
     EXPECT_EQ(events(name, "start").size(), 2u);
     EXPECT_EQ(events(name, "start").back()["step"], 14);
   }
@@ -110,8 +111,8 @@ TEST_P(TrainTest, ResumesOnAnotherNumberOfRanks) {
   // One rank begins, all go on from within the third epoch.
   run_alone(kSyncNorm, "moved", {"train.max_steps=10"});
   run(kSyncNorm, "moved");
-  expect_same_losses("alone", "moved", 52);
-  EXPECT_EQ(losses("moved").size(), 52u);
+  expect_same_losses("alone", "moved", 28);
+  EXPECT_EQ(losses("moved").size(), 28u);
 }
 
 // 4 steps an epoch, then 10: 20 steps are 5 epochs.
@@ -335,14 +336,14 @@ TEST_P(TrainTest, ALossThatIsNoNumberEndsTheRun) {
       ExitCode::kFailure, "is not finite");
 }
 
-// 50 steps with short batches between, so that recorded and queued ones take turns.
+// 28 steps with short batches between, so that recorded and queued ones take turns.
 TEST_P(TrainTest, RecordedStepsEqualEagerOnes) {
   if (GetParam() == "cpu") GTEST_SKIP() << "the CPU records nothing";
   for (const char* network : {kSyncNorm, kOwnNorm}) {
     const std::string name = network == kOwnNorm ? "own" : "sync";
     run(network, name + "-recorded");
     run(network, name + "-eager", {"train.eager=true"});
-    EXPECT_EQ(trace(name + "-recorded").size(), 52u);
+    EXPECT_EQ(trace(name + "-recorded").size(), 28u);
     EXPECT_EQ(trace(name + "-recorded"), trace(name + "-eager"));
   }
 }
@@ -351,9 +352,9 @@ TEST_P(TrainTest, DevicesAgreeWithTheCpu) {
   if (GetParam() == "cpu") GTEST_SKIP() << "nothing to compare with";
   for (const char* network : {kSyncNorm, kPlain}) {
     const std::string name = network == kPlain ? "plain" : "sync";
-    run(network, name, {"train.max_steps=50"});
-    run(network, name + "-cpu", {"train.max_steps=50", "train.device=cpu"});
-    expect_same_losses(name + "-cpu", name, 50, 1e-4);
+    run(network, name, {"train.max_steps=26"});
+    run(network, name + "-cpu", {"train.max_steps=26", "train.device=cpu"});
+    expect_same_losses(name + "-cpu", name, 26, 1e-4);
   }
 }
 

@@ -104,9 +104,9 @@ TEST_P(ZeroTest, TrainsEveryKindOfNetwork) {
                   "layer { global_pool {} } layer { flatten {} } layer { dense {} } "
                   "layer { softmax_cross_entropy {} } }",
                   "synthetic { shape: [3, 12, 12] count: 240 eval_count: 12 }")},
-      {"gpt", with_model("zoo { name: 'gpt-mini' blocks: 2 width: 32 heads: 2 dropout: 0.1 }",
+      {"gpt", with_model("zoo { name: 'gpt-mini' blocks: 2 width: 16 heads: 2 dropout: 0.1 }",
                          "root: '" + root_.string() +
-                             "' text { train_file: 'input.txt' length: 16 } holdout: 0.1")}};
+                             "' text { train_file: 'input.txt' length: 8 } holdout: 0.1")}};
   std::vector<std::string> precisions{"FP32"};
   if (GetParam() == "cuda" || ops::cpu_computes_in(DType::kBF16)) precisions.emplace_back("BF16");
   for (const auto& [kind, config] : networks) {
@@ -116,7 +116,7 @@ TEST_P(ZeroTest, TrainsEveryKindOfNetwork) {
       for (const std::string& shard : {std::string("parallel.shard=NONE"), kZero1, kZero2}) {
         const std::vector<std::string> assignments{
             "train.device=" + GetParam(), "train.precision=" + precision, shard,
-            "buckets={first_bytes: 4096 bytes: 65536 last_bytes: 4096}",
+            "buckets={first_bytes: 1024 bytes: 16384 last_bytes: 1024}",
             "run_dir=" + folder(name + shard).string()};
         train(parse_config(config, "test", assignments), *world_,
               {.quiet = true, .wait_for_saves = true});

@@ -40,13 +40,6 @@ std::string json_text(nlohmann::ordered_json value, int indent) {
   return text_of(std::move(value), indent);
 }
 
-nlohmann::json parse_json(std::string_view text, bool throws) {
-  using Json = nlohmann::json;
-  constexpr int kMaxDepth = 100;
-  const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth < kMaxDepth; };
-  return Json::parse(text, shallow, throws);
-}
-
 std::optional<double> as_number(const nlohmann::json& value) {
   if (value.is_number()) return value.get<double>();
   if (!value.is_string()) return std::nullopt;

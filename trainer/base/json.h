@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/json.h"
 
 namespace trireme::train {
 
@@ -29,10 +30,6 @@ std::string_view non_finite_name(double number);
 // -1 is a single line.
 std::string json_text(nlohmann::json value, int indent = -1);
 std::string json_text(nlohmann::ordered_json value, int indent = -1);
-
-// Parses JSON from outside. Removes what is nested too deeply, since copying and printing a value
-// is recursive. Throws nlohmann::json::parse_error or, without `throws`, returns a discarded value.
-nlohmann::json parse_json(std::string_view text, bool throws = true);
 
 // Returns the number, which may be given as one of the names above, or nullopt for any other value.
 std::optional<double> as_number(const nlohmann::json& value);

@@ -251,12 +251,14 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
     }
     for (const char* name : {kModelFile, kOptimizerFile, kState}) {
       const Json& entry = manifest.at("files").at(name);
-      const FileDigest digest = digest_of(path / name);
       const auto bytes = integer_from<uint64_t>(entry.at("bytes"));
-      if (digest.bytes != bytes) {
+      std::error_code none;  // if there is no such file, reading it fails
+      const uintmax_t size = fs::file_size(path / name, none);
+      if (!none && size != bytes) {
         throw DataError((path / name).string(),
-                        fmt::format("has {} bytes instead of {}", digest.bytes, bytes));
+                        fmt::format("has {} bytes instead of {}", size, bytes));
       }
+      const FileDigest digest = digest_of(path / name);
       const std::string hash = fmt::format("{:016x}", digest.hash);
       const auto wanted = entry.at("xxh3_64").get<std::string>();
       if (hash != wanted) {
@@ -271,6 +273,8 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
   } catch (const DataError&) {
     throw;
   } catch (const ConfigError&) {
+    throw;
+  } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {  // invalid JSON
     throw DataError(manifest_path.string(), fmt::format("is damaged: {}", error.what()));
@@ -291,7 +295,7 @@ std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, const W
   if (!all.empty()) {
     throw DataError(
         folder.string(),
-        fmt::format("all of its {} checkpoints are damaged; the oldest: {}", all.size(), last));
+        fmt::format("none of its {} checkpoints can be read; the oldest: {}", all.size(), last));
   }
   return std::nullopt;
 }

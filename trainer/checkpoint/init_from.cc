@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -387,6 +388,22 @@ model::Weights read_weights(const fs::path& path) {
                                         path.string()));
 }
 
+namespace {
+
+void check_finite(const fs::path& path, const model::Weights& weights) {
+  for (const auto& [name, weight] : weights) {
+    const auto found =
+        std::ranges::find_if(weight.values, [](float value) { return !std::isfinite(value); });
+    if (found == weight.values.end()) continue;
+    throw DataError(path.string(),
+                    fmt::format("value {} of {} is {}; "
+                                "a network with weights that are not finite cannot be trained",
+                                found - weight.values.begin(), name, *found));
+  }
+}
+
+}  // namespace
+
 InitialValues read_initial_values(const fs::path& path, const model::Graph& graph) {
   TensorMatcher matcher(read_weights(path), graph);
   matcher.run();
@@ -401,6 +418,7 @@ InitialValues read_initial_values(const fs::path& path, const model::Graph& grap
   }
   InitialValues initial{{}, matcher.summary(path)};
   initial.weights = std::move(matcher.matched());
+  check_finite(path, initial.weights);
   return initial;
 }
 

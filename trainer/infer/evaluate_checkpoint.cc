@@ -9,6 +9,7 @@
 #include "trainer/config/loading.h"
 #include "trainer/infer/trained_model.h"
 #include "trainer/step/batch_plan.h"
+#include "trainer/step/rank_consistency.h"
 
 namespace trireme::train {
 
@@ -25,6 +26,12 @@ CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
   std::unique_ptr<data::Dataset> dataset;
   std::unique_ptr<TrainedModel> model;
   std::unique_ptr<Evaluator> evaluator;
+  std::string checkpoint;  // chosen by one rank: a run that goes on may have a newer one any time
+  comm::together(communicator, [&] {
+    if (communicator.rank() == 0)
+      checkpoint = find_for_inference(path, warn_on_stderr).path.string();
+  });
+  checkpoint = broadcast(communicator, checkpoint, 0);
   comm::together(communicator, [&] {
     const BatchPlan plan = plan_batch(config, communicator.size());
     dataset = open_data(config, data::Part::kEvaluation, opening_progress(communicator), columns);
@@ -35,13 +42,15 @@ CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
     data::LoaderOptions loading = loader_options(config, communicator, *dataset, spare);
     loading.order.shuffle = false;
     const Warn silent = [](const std::string&) {};
-    model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), path, plan.micro,
-                                           BatchNormMode::kUnfolded,
-                                           communicator.rank() == 0 ? warn_on_stderr : silent);
+    model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), checkpoint,
+                                           plan.micro, BatchNormMode::kUnfolded, silent);
     evaluator = std::make_unique<Evaluator>(model->graph(), *backend, communicator, *dataset,
                                             model->parameters(), model->arrays(),
                                             std::span<std::byte>(), plan, loading);
   });
+  RankProperties properties = sample_properties(*dataset);
+  properties.emplace_back("step of " + checkpoint, std::to_string(model->state().step));
+  require_same_properties(communicator, properties);
   Evaluation result = evaluator->run([] { return false; }, with_details);
   const data::BadRecords opened = dataset->bad_records();
   result.bad.count += opened.count;

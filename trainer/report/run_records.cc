@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cmath>
 #include <fstream>
+#include <sstream>
 #include <utility>
 
 #include "core/error.h"
@@ -26,21 +27,25 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
-// Size limit of every file but metrics.jsonl. An evaluation.json with its images is far smaller.
+// Size limits. An evaluation.json with its images is far smaller, and so are the records of ten
+// million steps.
 constexpr uintmax_t kMaxFileBytes = 64 << 20;
+constexpr uintmax_t kMaxMetricsBytes = uintmax_t{4} << 30;
 constexpr auto kStaleAfter = std::chrono::minutes(2);
 
 // Returns the text of a file of the run, or nullopt if it does not exist or cannot be used; the
 // latter is added to the problems.
-std::optional<std::string> read_if_exists(const fs::path& path, RunRecords& records) {
+std::optional<std::string> read_if_exists(const fs::path& path, RunRecords& records,
+                                          uintmax_t max_bytes = kMaxFileBytes) {
   std::error_code none;
   if (!fs::exists(path, none)) return std::nullopt;
   if (!fs::is_regular_file(path, none)) {
     records.problems.push_back(path.filename().string() + ": is not a regular file");
     return std::nullopt;
   }
-  if (fs::file_size(path, none) > kMaxFileBytes) {
-    records.problems.push_back(path.filename().string() + ": skipped: larger than 64 MiB");
+  if (fs::file_size(path, none) > max_bytes) {
+    records.problems.push_back(
+        fmt::format("{}: skipped: larger than {} MiB", path.filename().string(), max_bytes >> 20));
     return std::nullopt;
   }
   return read_text(path);
@@ -89,13 +94,18 @@ std::optional<std::string> lock_holder(const RunRecords& records) {
 // Returns the failure message at the end of a rank's log, or an empty string if there is none.
 // Failure messages are the only lines without a timestamp.
 std::string failure_in(const fs::path& log) {
-  constexpr std::streamoff kTail = 64 << 10;
-  std::ifstream file(log, std::ios::binary | std::ios::ate);
-  if (!file) return "";
-  const std::streamoff size = file.tellg();
-  file.seekg(std::max<std::streamoff>(0, size - kTail));
+  constexpr uintmax_t kTail = 64 << 10;
+  std::error_code none;
+  if (!fs::is_regular_file(log, none)) return "";
+  const uintmax_t size = fs::file_size(log, none);
+  std::string tail(std::min(size, kTail), '\0');
+  std::ifstream file(log, std::ios::binary);
+  file.seekg(static_cast<std::streamoff>(size - tail.size()));
+  file.read(tail.data(), static_cast<std::streamsize>(tail.size()));
+  tail.resize(static_cast<size_t>(file.gcount()));
   std::string last;
-  for (std::string line; std::getline(file, line);) {
+  std::istringstream lines(tail);
+  for (std::string line; std::getline(lines, line);) {
     if (!line.empty()) last = line;
   }
   const bool timed = last.size() > 20 && last[4] == '-' && last[10] == 'T' && last[19] == 'Z';
@@ -223,9 +233,9 @@ RunRecords read_run(const fs::path& folder) {
   const RunFolder run{folder};
   records.folder = folder;
   read_config(run, records);
-  if (fs::exists(run.metrics(), none)) {
+  if (const auto content = read_if_exists(run.metrics(), records, kMaxMetricsBytes)) {
     records.last_written = fs::last_write_time(run.metrics(), none);
-    read_metrics(read_text(run.metrics()), records);
+    read_metrics(*content, records);
   }
   if (const auto content = read_if_exists(run.summary(), records)) {
     records.summary = parse_summary(*content);

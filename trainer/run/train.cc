@@ -5,6 +5,7 @@
 
 #include "comm/control.h"
 #include "core/file.h"
+#include "core/json.h"
 #include "trainer/run/run_loop.h"
 #include "trainer/run/run_parts.h"
 #include "trainer/run/run_setup.h"
@@ -26,7 +27,7 @@ bool is_complete(comm::Communicator& communicator, const RunParts& parts) {
   const std::filesystem::path file = parts.folder.summary();
   bool done = false;
   if (communicator.rank() == 0 && std::filesystem::exists(file)) {
-    const auto summary = nlohmann::json::parse(read_text(file), nullptr, false);
+    const auto summary = parse_json(read_text(file), /*throws=*/false);
     done = summary.is_object() && summary.contains("status") && summary.contains("steps") &&
            summary["status"] == "done" && summary["steps"] == parts.state.step;
   }

@@ -172,6 +172,12 @@ RankProperties program_properties(const RunConfig& config) {
   return properties;
 }
 
+RankProperties sample_properties(const data::Dataset& samples) {
+  RankProperties properties;
+  add_samples("evaluation", samples, properties);
+  return properties;
+}
+
 RankProperties input_properties(const Device& device, const data::Dataset& training,
                                 const data::Dataset& evaluation, const model::Graph& graph) {
   RankProperties properties{{"device", device.kind() == DeviceKind::kCpu ? "a CPU" : "a GPU"}};

@@ -24,6 +24,8 @@ RankProperties program_properties(const RunConfig& config);
 // of the parameters.
 RankProperties input_properties(const Device& device, const data::Dataset& training,
                                 const data::Dataset& evaluation, const model::Graph& graph);
+// Returns the form, number and sampled checksum of the samples of an evaluation.
+RankProperties sample_properties(const data::Dataset& samples);
 // Returns the offset and memory layout of every parameter in the flat arrays.
 RankProperties layout_properties(const model::Parameters& parameters);
 

@@ -38,15 +38,19 @@ size_t bytes_through_step(const std::filesystem::path& path, int64_t keep_throug
 
 AppendedFile::AppendedFile(const std::filesystem::path& path, size_t keep_bytes) : path_(path) {
   const bool all = keep_bytes == kAll;
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (all ? O_APPEND : 0),
-                 0666);
+  // O_NONBLOCK: opening a pipe must not block forever.
+  file_ =
+      ::open(path_.c_str(),
+             O_WRONLY | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | (all ? O_APPEND : 0), 0666);
   if (file_ >= 0 && (all || (::ftruncate(file_, static_cast<off_t>(keep_bytes)) == 0 &&
                              ::lseek(file_, 0, SEEK_END) >= 0))) {
     return;
   }
   const int reason = errno;
   if (file_ >= 0) ::close(file_);
-  throw Error(fmt::format("{}: cannot be written: {}", path_.string(), std::strerror(reason)));
+  const char* what =
+      reason == ELOOP ? "it is a symbolic link, which is not followed" : std::strerror(reason);
+  throw Error(fmt::format("{}: cannot be written: {}", path_.string(), what));
 }
 
 AppendedFile::~AppendedFile() { ::close(file_); }

@@ -18,7 +18,7 @@ constexpr const char* kCheckpoint = "checkpoint";
 constexpr size_t kMaxRecordedClasses = 200;
 
 std::optional<LineStep> parse_line(std::string_view line) {
-  const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto record = parse_json(line, /*throws=*/false);
   if (!record.is_object() || !record.contains("step") || !record["step"].is_number_integer()) {
     return std::nullopt;
   }

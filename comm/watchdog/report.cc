@@ -1,0 +1,21 @@
+#include "comm/watchdog/report.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "core/file.h"
+
+namespace trireme::comm {
+
+void report(const std::string& text, const std::filesystem::path& log) {
+  const std::string line = text + "\n";
+  write_all(STDERR_FILENO, "trireme: " + line);
+  if (log.empty()) return;
+  const int file =
+      open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
+  if (file < 0) return;
+  write_all(file, line);
+  close(file);
+}
+
+}  // namespace trireme::comm
