@@ -197,7 +197,7 @@ class HostileTest(ProgramTest):
         for what, content, says in (
             ("a bomb after the last record", bomb, "data after its last record"),
             ("a header that declares terabytes", gzip.compress(idx([2**32 - 1, 65535, 65535], bytes(9))), "memory"),
-            ("extents whose product overflows", idx([2**32 - 1] * 3, bytes(9)), "truncated"),
+            ("extents whose product overflows", idx([4, 2**32 - 1, 2**32 - 1], bytes(9)), "truncated"),
             ("no records", idx([0, 2, 2], b""), "no elements"),
             ("five dimensions", idx([1, 1, 1, 1, 1], b"1"), "dimension"),
         ):
