@@ -7,7 +7,8 @@ namespace {
 
 constexpr int kMaxDepth = 100;
 
-// Returns false only for text that the parser accepts at most up to a value in kMaxDepth others.
+// Returns whether brackets outside of strings are nested at most kMaxDepth levels deep. Of text that
+// is not JSON, this holds up to the place where the parser stops.
 bool is_shallow(std::string_view text) {
   int depth = 0;
   bool in_string = false;

@@ -177,7 +177,6 @@ File unzipped(const std::string& path, const std::vector<uint8_t>& bytes,
   return file;
 }
 
-// Returns "; launch/get-data NAME downloads it" if the folder has the name of such a data set.
 // Throws DataError if the folder that contains the file may not be searched.
 fs::file_status readable_status(const fs::path& path) {
   std::error_code error;
@@ -188,6 +187,7 @@ fs::file_status readable_status(const fs::path& path) {
   return status;
 }
 
+// Returns "; launch/get-data NAME downloads it" if the folder has the name of such a data set.
 std::string download_hint(const fs::path& folder) {
   for (const char* name : {"mnist", "fashion-mnist", "cifar10", "shakespeare", "speakers"}) {
     if (folder.filename() == name) {
