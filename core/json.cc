@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kMaxDepth = 100;
 
-// Returns whether brackets outside of strings are nested at most kMaxDepth levels deep. Of text that
+// Returns whether brackets outside of strings are nested at most kMaxDepth levels deep. If the text
 // is not JSON, this holds up to the place where the parser stops.
 bool is_shallow(std::string_view text) {
   int depth = 0;
