@@ -90,6 +90,10 @@ TEST_F(FileNamesTest, BadPatterns) {
   EXPECT_SAYS(config_error({"a{9..1}"}), "has {9..1}, which counts down");
   EXPECT_SAYS(config_error({"{0..4294967295}"}), "expands to more than 1048576 files");
   EXPECT_SAYS(config_error({"{0..9999}{0..9999}"}), "expands to more than 1048576 files");
+  std::string nested;
+  for (int i = 0; i < 100000; ++i) nested += "{a,";
+  EXPECT_SAYS(config_error({nested + std::string(100000, '}')}),
+              "has more than 100 pairs of braces in or behind each other");
 }
 
 TEST_F(FileNamesTest, RejectsDuplicates) {

@@ -233,6 +233,22 @@ class HostileTest(ProgramTest):
         characters = "ab\u202e\u2028\u061c\x9b" * 300
         self.read("t.gz", gzip.compress(characters.encode()), "characters that control the terminal", plain, refused=False)
 
+    def test_nested_json(self):
+        """Each reader of JSON but those of runs, safetensors and tars, which have tests of their own."""
+        nested = b"[" * 1_000_000 + b"]" * 1_000_000
+        self.write("merges.txt", b"")
+        self.write("t.jsonl", b'{"text":"a","label":0}\n' * 4)
+        bpe = 'labeled_text { train: "t.jsonl" eval: "t.jsonl" tokenizer { bpe { vocab: "v.json" merges: "merges.txt" } } length: 8 }'
+        self.read("v.json", b'{"a":0,"b":' + nested + b"}", "nesting in a vocabulary", bpe, refused=True, says="v.json")
+        self.write("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
+        wordpiece = 'labeled_text { train: "t.jsonl" eval: "t.jsonl" tokenizer { wordpiece { vocab: "vocab.txt" } } length: 8 }'
+        self.read("t.jsonl", b'{"text":' + nested + b"}\n", "nesting in a record", wordpiece, refused=True, says="t.jsonl")
+        pack = ["data", "pack", "launch/configs/digits.txtpb", self.scratch / "packed"]
+        self.expect_survived("records are packed", *pack, refused=False)
+        for state in (self.scratch / "packed").glob("*.json"):
+            state.write_bytes(b'{"done":false,"shards":[],"plan":' + nested + b"}")
+        self.expect_survived("nesting in the state of packing", *pack, refused=True, says=".json")
+
     def test_npy(self):
         fields = 'npy { train_inputs: "x.npy" train_targets: "y.npy" eval_inputs: "x.npy" eval_targets: "y.npy" classes: 3 }'
         self.write("y.npy", npy(numpy.arange(6, dtype=numpy.int32) % 3))
@@ -390,6 +406,30 @@ class HostileTest(ProgramTest):
             self.assertEqual(victim.read_bytes(), b"precious", name)
             path.unlink()
             path.write_bytes(kept)
+
+    def test_links_to_tokenizers(self):
+        """A run replaces the files of its tokenizer, and those of no other folder."""
+        vocabulary = b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n"
+        self.write("vocab.txt", vocabulary)
+        self.write("t.jsonl", b'{"text":"a","label":0}\n{"text":"b","label":1}\n' * 8)
+        config = self.write(
+            "c.txtpb",
+            f"""model {{ network {{
+              layer {{ embedding {{ units: 4 }} }} layer {{ token_pool {{ mode: MEAN }} }}
+              layer {{ dense {{}} }} layer {{ softmax_cross_entropy {{}} }} }} }}
+            data {{ root: "{self.scratch}" labeled_text {{ train: "t.jsonl" eval: "t.jsonl" length: 8
+              tokenizer {{ wordpiece {{ vocab: "vocab.txt" }} }} }} }}
+            batch {{ global: 4 }} train {{ max_steps: 2 }} schedule {{ learning_rate: 0.1 }}""".encode(),
+        )
+        run = self.scratch / "run"
+        self.expect_survived("a tokenizer of a run", "train", config, "--run-dir", run, refused=False)
+        shutil.rmtree(run)
+        victim = self.write("victim/vocab.txt", b"precious")
+        run.mkdir()
+        (run / "tokenizer").symlink_to(victim.parent)
+        says = "is a symbolic link, which is not followed"
+        self.expect_survived("a link", "train", config, "--run-dir", run, refused=True, says=says)
+        self.assertEqual(victim.read_bytes(), b"precious")
 
     def test_settings(self):
         config = "launch/configs/digits.txtpb"

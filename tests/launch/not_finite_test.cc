@@ -165,5 +165,24 @@ TEST_F(NotFinite, RunOfOnlySkippedStepsIsSaved) {
   EXPECT_TRUE(Json::parse(lines.out).contains("top"));
 }
 
+// What rank 0 prints is in its log too, where `trireme runs` finds it.
+TEST_F(NotFinite, FailureIsInTheLog) {
+  scratch_.write("eval.csv", rows(30, ""));
+  const std::string file = scratch_.write("run.txtpb", config("", "softmax_cross_entropy"));
+  for (int ranks : {0, 2}) {
+    fs::remove_all(run_dir());
+    const Outcome outcome =
+        run(train(file, {"--set", "schedule.learning_rate=3e38", "--set", "data.csv.scale=1e8"}),
+            ranks);
+    EXPECT_EQ(outcome.code, 1) << outcome.out << outcome.error;
+    std::string last;
+    std::istringstream log(read_file(run_dir() / "log/rank-0.log"));
+    for (std::string line; std::getline(log, line);) last = line;
+    EXPECT_THAT(last, HasSubstr("is not finite"));
+    EXPECT_THAT(outcome.error, HasSubstr("trireme: " + last));
+    EXPECT_THAT(run({"runs", run_dir().string()}).out, HasSubstr("failed"));
+  }
+}
+
 }  // namespace
 }  // namespace trireme::testing

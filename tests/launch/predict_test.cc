@@ -270,6 +270,17 @@ Json without_pace(Json json) {
   return json;
 }
 
+TEST_F(PredictTest, RefusesRanksThatEvaluateDifferentImages) {
+  write_classes(file("others"), 5, 2000);
+  const auto eval = [&](const std::string& data) {
+    return Program::Group{{"eval", run_folder(), "--data", data}};
+  };
+  const Outcome outcome = Program({eval(images()), eval(file("others").string())}).wait();
+  EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.error;
+  EXPECT_THAT(outcome.error,
+              HasSubstr("rank 1 differs from rank 0: checksum of evaluation samples is "));
+}
+
 TEST_F(PredictTest, EvaluationDoesNotDependOnTheNumberOfRanks) {
   const Json trained = Json::parse(read_file(file("run/evaluation.json")));
   EXPECT_THAT(trained["classes"], ElementsAre("blue", "green", "red"));

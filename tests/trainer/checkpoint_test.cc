@@ -219,6 +219,9 @@ TEST_F(CheckpointTest, ReportsAndSkipsEveryKindOfDamage) {
        "optimizer.safetensors: is damaged: checksum"},
       {[&](const fs::path& p) { fs::resize_file(p / "model.safetensors", 40); },
        "model.safetensors: has 40 bytes instead of"},
+      // A terabyte would take minutes to read.
+      {[&](const fs::path& p) { fs::resize_file(p / "model.safetensors", uintmax_t{1} << 40); },
+       "model.safetensors: has 1099511627776 bytes instead of"},
       {[&](const fs::path& p) { fs::remove(p / "optimizer.safetensors"); },
        "optimizer.safetensors: cannot be read: No such file"},
       {[&](const fs::path& p) { fs::remove(p / "manifest.json"); },

@@ -1,6 +1,7 @@
 #include "trainer/report/run_records.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <cmath>
 #include <filesystem>
@@ -305,6 +306,30 @@ TEST_F(RunFolderTest, DamagedFilesAreReportedAsProblems) {
   EXPECT_EQ(run.steps.size(), 2u);
   EXPECT_EQ(run.problems.size(), 4u);
   EXPECT_TRUE(run.environment.is_null());
+}
+
+TEST_F(RunFolderTest, PipesAreNotWaitedFor) {
+  for (const auto& path : {run_.summary(), run_.environment(), run_.evaluation(), run_.metrics(),
+                           run_.log(0), run_.path / ".lock"}) {
+    std::filesystem::remove(path);
+    ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0) << path;
+  }
+  const RunRecords run = read();
+  EXPECT_EQ(run.status, RunStatus::kDead);
+  EXPECT_TRUE(run.steps.empty());
+  EXPECT_EQ(run.problems.size(), 4u);
+  for (const std::string& problem : run.problems) {
+    EXPECT_TRUE(problem.ends_with(": is not a regular file")) << problem;
+  }
+}
+
+TEST_F(RunFolderTest, FailureIsFoundInAHugeLog) {
+  std::string log;
+  for (int i = 0; i < 10000; ++i) log += "2026-11-21T22:47:44Z epoch 1 step 7\n";
+  spill(run_.log(0), log + "rank 1 died\n");
+  EXPECT_EQ(read().status_detail, "rank 1 died");
+  spill(run_.log(0), log + "rank 1 died" + std::string(1 << 20, 'x'));
+  EXPECT_LE(read().status_detail.size(), 64u << 10);
 }
 
 TEST_F(RunFolderTest, RunWithoutMetricsHasNoSteps) {
