@@ -24,5 +24,8 @@ void read_record(const Descriptor& file, const std::string& where, uint64_t begi
                  std::vector<uint8_t>& bytes);
 // Returns the result of fstat. Throws DataError naming `path` if it fails.
 struct stat status_of(int file, const std::string& path);
+inline int64_t nanoseconds(const timespec& time) {
+  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
 
 }  // namespace trireme::data

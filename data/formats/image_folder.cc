@@ -58,7 +58,7 @@ struct Entry {
 struct Listing {
   std::vector<Entry> entries;
   std::vector<std::string> broken_links;
-  int64_t changed = 0;  // modification time of the folder in ns
+  int64_t modified = 0;  // time in ns at which an entry was last added, removed or replaced
 };
 
 // Adds an entry. Calls stat only for links. Returns false for a broken link.
@@ -78,7 +78,7 @@ Listing list(const std::string& path) {
   if (!folder) throw DataError(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
   Listing listing;
   const struct stat status = status_of(dirfd(folder.get()), path);
-  listing.changed = int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + status.st_mtim.tv_nsec;
+  listing.modified = nanoseconds(status.st_mtim);
   errno = 0;
   while (const dirent* found = readdir(folder.get())) {
     if (found->d_name[0] == '.') continue;
@@ -105,8 +105,8 @@ std::vector<std::string> class_folders(const std::string& path) {
 struct ClassFiles {
   std::vector<std::string> images;  // paths relative to the class folder, sorted by bytes
   std::vector<std::string> broken_links;
-  int64_t others = 0;            // files that are not images
-  std::vector<int64_t> changed;  // modification time of each folder in ns
+  int64_t others = 0;             // files that are not images
+  std::vector<int64_t> modified;  // Listing::modified of each folder
 
   void walk(const std::string& root, const std::string& folder, int depth) {
     const std::string path = root + folder;
@@ -116,7 +116,7 @@ struct ClassFiles {
                                         kMaxFolderDepth));
     }
     Listing listing = list(path);
-    changed.push_back(listing.changed);
+    modified.push_back(listing.modified);
     for (const std::string& name : listing.broken_links) {
       if (has_image_name(name)) broken_links.push_back(folder + name);
     }
@@ -142,16 +142,9 @@ class FolderRecords final : public Records {
   void add(const ClassFiles& files) {
     for (const std::string& image : files.images) paths_.add(image);
     ends_.push_back(paths_.size());
-    identity_ = XXH3_64bits_withSeed(files.changed.data(), files.changed.size() * sizeof(int64_t),
-                                     identity_);
+    modified_.insert(modified_.end(), files.modified.begin(), files.modified.end());
   }
-  void finish(BadRecords bad) {
-    bad_ = std::move(bad);
-    for (const std::string& name : classes_) {
-      identity_ = XXH3_64bits_withSeed(name.data(), name.size(), identity_);
-    }
-    identity_ = paths_.hash(identity_);
-  }
+  void finish(BadRecords bad) { bad_ = std::move(bad); }
 
   int64_t size() const override { return paths_.size(); }
   int classes() const override { return static_cast<int>(classes_.size()); }
@@ -171,7 +164,7 @@ class FolderRecords final : public Records {
     return names;
   }
   BadRecords bad_records() const override { return bad_; }
-  uint64_t identity() const override { return identity_; }
+  uint64_t identity() const override;
   Checksums checksums() const override {
     Checksums sums{.inputs = paths_.hash(0), .targets = checksum_of(ends_)};
     for (const std::string& name : classes_) sums.targets = checksum_of(name, sums.targets);
@@ -181,11 +174,28 @@ class FolderRecords final : public Records {
  private:
   const std::string folder_;
   const std::vector<std::string> classes_;
-  Strings paths_;              // relative to the folders of their classes
-  std::vector<int64_t> ends_;  // number of records in each class and all classes before it
+  Strings paths_;                  // relative to the folders of their classes
+  std::vector<int64_t> ends_;      // number of records in each class and all classes before it
+  std::vector<int64_t> modified_;  // Listing::modified of each folder
   BadRecords bad_;
-  uint64_t identity_ = 0;
 };
+
+// Images may be overwritten, which does not change their folder, or replaced by others with the
+// same size and time, which does.
+uint64_t FolderRecords::identity() const {
+  std::vector<int64_t> numbers = modified_;
+  for (int64_t i = 0; i < size(); ++i) {
+    struct stat status {};
+    if (::stat(where(i).c_str(), &status) != 0) continue;  // reported when it is read
+    numbers.push_back(status.st_size);
+    numbers.push_back(nanoseconds(status.st_mtim));
+  }
+  uint64_t hash = XXH3_64bits(numbers.data(), numbers.size() * sizeof(int64_t));
+  for (const std::string& name : classes_) {
+    hash = XXH3_64bits_withSeed(name.data(), name.size(), hash);
+  }
+  return paths_.hash(hash);
+}
 
 void FolderRecords::read(int64_t index, std::vector<uint8_t>& bytes) const {
   const std::string path = where(index);

@@ -9,12 +9,14 @@
 #include <limits>
 #include <utility>
 
+#include "data/files/descriptor.h"
+
 namespace trireme::data {
 namespace {
 
 static_assert(std::endian::native == std::endian::little, "index files are little-endian");
 
-constexpr std::array<char, 8> kIndexMagic{'T', 'R', 'I', 'R', 'T', 'A', 'R', '1'};
+constexpr std::array<char, 8> kIndexMagic{'T', 'R', 'I', 'R', 'T', 'A', 'R', '2'};
 constexpr size_t kMaxProblems = 8;
 
 // An index consists of this header, the samples [count], the ends of their names [count], the
@@ -85,7 +87,8 @@ bool are_valid(std::span<const TarSample> samples, uint64_t bytes, int64_t large
 
 TarStamp::TarStamp(const struct stat& shard, uint64_t label_settings)
     : bytes(static_cast<uint64_t>(shard.st_size)),
-      time(int64_t{shard.st_mtim.tv_sec} * 1'000'000'000 + shard.st_mtim.tv_nsec),
+      modified(nanoseconds(shard.st_mtim)),
+      changed(nanoseconds(shard.st_ctim)),
       settings(label_settings) {}
 
 std::optional<TarIndex> TarIndex::checked(TarIndex index) {

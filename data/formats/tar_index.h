@@ -36,11 +36,17 @@ struct TarStamp {
   TarStamp(const struct stat& shard, uint64_t label_settings);
 
   uint64_t bytes = 0;
-  int64_t time = 0;       // modification time in ns
+  int64_t modified = 0;  // in ns, as tools set it
+  // When the file was written, renamed or had its attributes set, in ns; nothing can set it.
+  int64_t changed = 0;
   uint64_t settings = 0;  // LabelSource::identity
 
   bool operator==(const TarStamp&) const = default;
-  bool matches(const struct stat& shard) const { return *this == TarStamp(shard, settings); }
+  // Returns whether an open shard has the same contents. Its attributes may change any time.
+  bool matches(const struct stat& shard) const {
+    const TarStamp now(shard, settings);
+    return now.bytes == bytes && now.modified == modified;
+  }
 };
 
 class TarIndex {

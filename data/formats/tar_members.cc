@@ -45,7 +45,7 @@ void refuse_compressed(int file, const std::string& path) {
 
 std::string error_message_of(archive* reader) {
   const char* text = archive_error_string(reader);
-  return text ? text : "unknown error";
+  return text ? text : "no reason is known; members stored as sparse files are not supported";
 }
 
 void throw_tar_error(archive* reader, const std::string& path) {

@@ -45,6 +45,7 @@ class TokenFile {
   // `length` is the number of tokens per sample.
   TokenFile(const std::string& path, const TokensConfig& config, Part part, BadRecordPolicy& policy)
       : file_(path), length_(config.length()) {
+    check_is_raw();
     const TokensConfig::Kind kind = config.kind();
     const TokenHeader* header = kind == TokensConfig::AUTO ? find_header() : nullptr;
     begin_ = header ? kTokenHeaderBytes : 0;
@@ -88,6 +89,21 @@ class TokenFile {
     int32_t value = 0;
     std::memcpy(&value, file_.bytes().data() + i * sizeof value, sizeof value);
     return value;
+  }
+  // Throws DataError for formats whose bytes are also valid tokens.
+  void check_is_raw() const {
+    const auto begins_with = [&](std::string_view magic) {
+      return file_.bytes().size() >= magic.size() &&
+             std::memcmp(file_.bytes().data(), magic.data(), magic.size()) == 0;
+    };
+    if (begins_with("\x93NUMPY")) {
+      throw DataError(path(),
+                      "is a NumPy file; save the tokens alone: np.load(path).tofile(other)");
+    }
+    if (begins_with("\x1f\x8b\x08")) {
+      throw DataError(path(),
+                      "is compressed by gzip; tokens are mapped into memory, so decompress it");
+    }
   }
   const TokenHeader* find_header() const {
     if (file_.bytes().size() < sizeof(int32_t)) return nullptr;

@@ -96,8 +96,8 @@ uint64_t TarRecords::identity() const {
   std::string all = fmt::format("{} classes", classes_);
   for (const Shard& shard : shards_) {
     const TarStamp& stamp = shard.index.stamp();
-    all += fmt::format("\n{} {} {} {} {}", fs::path(shard.path).filename().string(), stamp.bytes,
-                       stamp.time, stamp.settings, shard.size());
+    all += fmt::format("\n{} {} {} {} {} {}", fs::path(shard.path).filename().string(), stamp.bytes,
+                       stamp.modified, stamp.changed, stamp.settings, shard.size());
   }
   return XXH3_64bits(all.data(), all.size());
 }

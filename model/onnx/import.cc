@@ -130,18 +130,25 @@ void Importer::find_needed() {
 }
 
 void Importer::read_inputs() {
-  for (const TensorProto& tensor : graph_.initializer())
-    values_[tensor.name()] = TensorValue{&tensor};
+  for (const TensorProto& tensor : graph_.initializer()) {
+    if (!values_.emplace(tensor.name(), TensorValue{&tensor}).second)
+      throw_damaged(fmt::format("has two tensors that are named '{}'", printable(tensor.name())));
+  }
   std::vector<std::string> inputs;
   for (const ValueInfoProto& input : graph_.input()) {
     if (values_.contains(input.name()) || !readers_.contains(input.name())) continue;
     inputs.push_back(input.name());
     if (inputs.size() == 1) read_input(input);
   }
-  if (inputs.size() != 1) {
-    throw_config_error(fmt::format("has {} inputs{}{}, but must have one, the samples",
-                                   inputs.size(), inputs.empty() ? "" : ": ",
-                                   fmt::join(inputs, ", ")));
+  if (inputs.empty()) {
+    throw_config_error(
+        fmt::format("has an output, '{}', that does not depend on an input; either an operator "
+                    "reads a name that nothing has, or one precedes the operators it depends on",
+                    graph_.output(0).name()));
+  }
+  if (inputs.size() > 1) {
+    throw_config_error(fmt::format("has {} inputs: {}, but must have one, the samples",
+                                   inputs.size(), fmt::join(inputs, ", ")));
   }
   find_sequences(inputs[0]);
 }

@@ -58,8 +58,24 @@ void Operators::identity(const NodeView& node) {
   set_output(node, std::move(same));
 }
 
-// Values are f32 whatever their type in the file.
-void Operators::cast(const NodeView& node) { identity(node); }
+// Values are f32 whatever their type in the file. Converting those of a layer to integers would
+// round them.
+void Operators::cast(const NodeView& node) {
+  const auto to = static_cast<int32_t>(node.integer("to", TensorProto::FLOAT));
+  const bool is_float = is_one_of(
+      to, {TensorProto::FLOAT, TensorProto::FLOAT16, TensorProto::BFLOAT16, TensorProto::DOUBLE});
+  const Value& from = value(node.input(0));
+  const auto* layer = std::get_if<LayerValue>(&from);
+  const bool is_computed = (layer && layer->layer != LayerValue::kInput) ||
+                           std::holds_alternative<FunctionValue>(from) ||
+                           std::holds_alternative<GroupedValue>(from);
+  const bool is_sample =
+      std::holds_alternative<InputValue>(from) || (layer && layer->layer == LayerValue::kInput);
+  if (!is_float && (is_computed || (is_sample && !reads_tokens_))) {
+    throw Unsupported{node.place, "it converts numbers of the network to integers"};
+  }
+  identity(node);
+}
 
 void Operators::constant(const NodeView& node) {
   TensorProto tensor;

@@ -67,12 +67,16 @@ std::string TensorReader::raw_bytes(const TensorProto& tensor, uint64_t wanted) 
   External external;
   for (const StringStringEntryProto& entry : tensor.external_data()) {
     if (entry.key() == "location") external.location = entry.value();
-    if (entry.key() != "offset") continue;
-    const auto offset = parse_number<uint64_t>(entry.value());
-    if (!offset) {
-      throw_damaged(tensor, fmt::format("has the invalid offset '{}'", entry.value()));
+    if (entry.key() != "offset" && entry.key() != "length") continue;
+    const auto number = parse_number<uint64_t>(entry.value());
+    if (!number) {
+      throw_damaged(tensor, fmt::format("has the invalid {} '{}'", entry.key(), entry.value()));
     }
-    external.offset = *offset;
+    if (entry.key() == "offset") external.offset = *number;
+    if (entry.key() == "length" && *number != wanted) {
+      throw_damaged(tensor,
+                    fmt::format("should have {} bytes, but its length is {}", wanted, *number));
+    }
   }
   if (!is_in_folder(external.location)) {
     throw_damaged(tensor,

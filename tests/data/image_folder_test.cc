@@ -164,6 +164,10 @@ TEST_F(ImageFolderTest, IdentityChangesWithTheFiles) {
   EXPECT_NE(added, identity);
   fs::rename(folder.path("train/cat"), folder.path("train/cats"));
   EXPECT_NE(open()->identity(), added);
+  // Overwriting changes no folder.
+  const uint64_t renamed = open()->identity();
+  folder.write("train/cats/y.jpg", "newer");
+  EXPECT_NE(open()->identity(), renamed);
 }
 
 }  // namespace

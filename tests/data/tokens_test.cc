@@ -220,6 +220,14 @@ TEST_F(TokensTest, DamagedHeaders) {
   EXPECT_SAYS(data_error(config("length: 5")), "has 4 bytes after its 9 tokens");
 }
 
+TEST_F(TokensTest, OtherFormatsAreNotTokens) {
+  const std::string tokens = numbers<uint16_t>(40);
+  folder.write("a.bin", "\x93NUMPY\x01" + tokens);
+  EXPECT_SAYS(data_error(config("length: 5")), "a.bin: is a NumPy file; save the tokens alone");
+  folder.write("a.bin", "\x1f\x8b\x08" + tokens);
+  EXPECT_SAYS(data_error(config("length: 5 kind: UINT16")), "a.bin: is compressed by gzip");
+}
+
 TEST_F(TokensTest, TooFewOrTooLarge) {
   folder.write("a.bin", numbers<uint16_t>(5));
   EXPECT_SAYS(data_error(config("length: 5")), "has 5 tokens, but a sample needs 5");

@@ -366,6 +366,12 @@ TEST_F(WebDatasetTest, AChangedShardIsIndexedAgain) {
   EXPECT_EQ(last->label(0), 5);
   EXPECT_EQ(read(*last, 0), image(5));
   EXPECT_NE(last->identity(), identity);
+  // One of the same size and modification time in its place.
+  const auto modified = fs::last_write_time(folder.path("t-0.tar"));
+  folder.write("other.tar", shard(7, 4));
+  fs::last_write_time(folder.path("other.tar"), modified);
+  fs::rename(folder.path("other.tar"), folder.path("t-0.tar"));
+  EXPECT_EQ(open()->label(0), 7);
 }
 
 TEST_F(WebDatasetTest, AnotherLabelSourceIsIndexedAgain) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kChecksumAt = 8;
 constexpr size_t kHashedFrom = 16;
-constexpr size_t kStampBytes = 24;
+constexpr size_t kStampBytes = sizeof(data::TarStamp);
 
 void read_all(std::vector<uint8_t> bytes, const trireme::data::TarStamp& stamp) {
   const auto index = trireme::data::TarIndex::read(std::move(bytes), stamp);

@@ -405,6 +405,51 @@ TEST(OnnxImport, RejectsDamagedValuesBeforeAllocating) {
                  offset.set_value("18446744073709551610");
                }),
                {"fc.weight", "18446744073709551610"});
+  for (const char* length : {"15", "abc"}) {
+    expect_words(damage([&](TensorProto& t) {
+                   t.set_data_location(TensorProto::EXTERNAL);
+                   for (const auto& [key, value] :
+                        {std::pair{"location", "model.onnx"}, std::pair{"length", length}}) {
+                     onnx::StringStringEntryProto& entry = *t.add_external_data();
+                     entry.set_key(key);
+                     entry.set_value(value);
+                   }
+                 }),
+                 {"fc.weight", "length", length});
+  }
+}
+
+TEST(OnnxImport, RejectsTwoTensorsOfOneName) {
+  Model model({2});
+  model.node("Gemm", {"x", "w"}, "y");
+  model.floats("w", {2, 2}, {1, 2, 3, 4});
+  model.floats("w", {2, 2}, {5, 6, 7, 8});
+  expect_words(error_message<DataError>([&] { model.read(); }), {"two tensors", "'w'"});
+}
+
+TEST(OnnxImport, RejectsOutputsWithoutAnInput) {
+  Model model({2});
+  model.node("Gemm", {"nothing", "w"}, "y");
+  model.floats("w", {2, 2}, {1, 2, 3, 4});
+  expect_words(error_message<ConfigError>([&] { model.read(); }),
+               {"'y', that does not depend on an input"});
+}
+
+TEST(OnnxImport, ConversionToIntegersIsNotSupported) {
+  const auto cast = [](const char* before, int64_t type) {
+    Model model({2});
+    model.node(before, {"x"}, "h");
+    set_attribute(model.node("Cast", {"h"}, "cast"), "to", {type});
+    model.node("Gemm", {"cast", "w"}, "y");
+    model.floats("w", {2, 2}, {1, 2, 3, 4});
+    return error_message<ConfigError>([&] { model.read(); });
+  };
+  for (const char* before : {"Identity", "Tanh"}) {
+    for (const int64_t type : {6, 9}) {  // INT32, BOOL
+      expect_words(cast(before, type), {"Cast", "to integers"});
+    }
+    EXPECT_EQ(cast(before, TensorProto::FLOAT16), "accepted");
+  }
 }
 
 // Reading one tensor for many nodes must not need much more memory than the size of the file.

@@ -522,6 +522,16 @@ TEST_F(CheckpointTest, SetsLaterCheckpointsAside) {
   EXPECT_TRUE(fs::exists(checkpoints() / "set-aside-step-00000003" / "manifest.json"));
 }
 
+TEST_F(CheckpointTest, SetsLinksToNothingAside) {
+  const fs::path first = save(1);
+  fs::create_symlink("nowhere", checkpoints() / "step-00000002");
+  fs::create_symlink("step-00000003", checkpoints() / "step-00000003");
+  EXPECT_EQ(continue_from(first, 1), first);
+  EXPECT_EQ(warnings_.size(), 2u);
+  EXPECT_TRUE(fs::is_symlink(checkpoints() / "set-aside-step-00000002"));
+  EXPECT_TRUE(fs::is_symlink(checkpoints() / "set-aside-step-00000003"));
+}
+
 TEST_F(CheckpointTest, KeepsAllCheckpointsThatWereSetAside) {
   const fs::path first = save(1);
   for (int future : {1, 2, 3}) {

@@ -128,7 +128,9 @@ fs::path Checkpoints::continue_from(const fs::path& checkpoint, int64_t step,
   for (const fs::path& path : list()) {
     const uint64_t other = step_of(path.filename().string());
     const auto resumed = static_cast<uint64_t>(step);
-    if (other < resumed || fs::canonical(path) == from || (other == resumed && !renamed)) continue;
+    std::error_code none;  // a link that leads nowhere is no checkpoint
+    if (other < resumed || fs::canonical(path, none) == from || (other == resumed && !renamed))
+      continue;
     const fs::path aside = set_aside(path.filename().string());
     warn(fmt::format("{} does not belong to the run that resumes from step {}: renamed to {}",
                      path.string(), step, aside.filename().string()));
