@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <span>
 #include <string>
@@ -177,6 +178,15 @@ train::Config load(const PredictOptions& options, const train::RunFolder& run) {
   return config;
 }
 
+// Opening the output empties it.
+void check_output(const PredictOptions& options) {
+  for (const std::string& input : options.inputs) {
+    std::error_code none;
+    if (options.out.empty() || !std::filesystem::equivalent(input, options.out, none)) continue;
+    throw ConfigError("--out", fmt::format("{} is also an input, which would be lost", input));
+  }
+}
+
 int predict(const PredictOptions& options) {
   const train::RunFolder run = train::find_run(options.checkpoint());
   const train::Config config = load(options, run);
@@ -198,6 +208,7 @@ int predict(const PredictOptions& options) {
   const train::TrainedModel model(config, *backend, info.spec, options.checkpoint(), rows,
                                   train::BatchNormMode::kFolded, train::warn_on_stderr);
   train::Predictor predictor(model, *backend, rows);
+  check_output(options);
   Writer writer(options, info, predictor.outputs());
   data::Loader loader(*dataset, *device, loading(config, *alone, *dataset, *device, rows));
   int64_t not_finite = 0;

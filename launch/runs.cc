@@ -63,7 +63,9 @@ Row read_row(const fs::path& folder, const std::string& name) {
     row.planned_epochs = run.epochs_at(run.planned_steps);
     row.ranks = run.ranks;
     row.speed = run.samples_per_second();
-    row.when = std::chrono::file_clock::to_sys(run.last_written);
+    if (run.last_written != decltype(run.last_written){}) {
+      row.when = std::chrono::file_clock::to_sys(run.last_written);
+    }
     if (const train::EvalPoint* best = run.best()) row.best = best->metrics;
     if (!run.steps.empty()) {
       row.step = run.steps.back().step;
@@ -203,7 +205,8 @@ void print_json(const std::vector<Row>& rows) {
     one["train_loss"] = or_null(row.train_loss);
     one["samples_per_second"] = or_null(row.speed);
     one["ranks"] = row.ranks;
-    one["written"] = std::chrono::system_clock::to_time_t(row.when);
+    const bool has_time = row.when != std::chrono::system_clock::time_point{};
+    one["written"] = has_time ? Json(std::chrono::system_clock::to_time_t(row.when)) : Json();
     one["problem"] = row.problem;
     list.push_back(std::move(one));
   }

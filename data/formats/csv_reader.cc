@@ -137,6 +137,14 @@ class Lines {
   std::vector<bool> quoted_;  // for each field
 };
 
+// Returns whether the fields are 0, 1, 2, ..., at least three of them.
+bool counts_up(const std::vector<std::string_view>& fields) {
+  for (size_t i = 0; i < fields.size(); ++i) {
+    if (fields[i] != std::to_string(i)) return false;
+  }
+  return fields.size() >= 3;
+}
+
 bool is_header(const std::vector<std::string_view>& fields, CsvConfig::Header header) {
   if (header != CsvConfig::AUTO) return header == CsvConfig::PRESENT;
   double ignored = 0;
@@ -155,6 +163,11 @@ class TableReader {
   Table head() {
     if (!lines_.next()) throw DataError(table_.path, "has no rows");
     table_.columns = static_cast<int64_t>(lines_.fields().size());
+    if (header_ == CsvConfig::AUTO && counts_up(lines_.fields())) {
+      throw DataError(fmt::format("{}: line {}", table_.path, lines_.number()),
+                      "is 0, 1, 2, ..., as pandas names columns; set data.csv.header to PRESENT if "
+                      "it is a header, or to ABSENT if it is a row");
+    }
     if (is_header(lines_.fields(), header_)) {
       table_.names = lines_.texts();
     }

@@ -141,6 +141,7 @@ class FolderRecords final : public Records {
   // Adds the files of the next class.
   void add(const ClassFiles& files) {
     for (const std::string& image : files.images) paths_.add(image);
+    others_ += files.others;
     ends_.push_back(paths_.size());
     modified_.insert(modified_.end(), files.modified.begin(), files.modified.end());
   }
@@ -156,7 +157,12 @@ class FolderRecords final : public Records {
     return fmt::format("{}/{}/{}", folder_, classes_[label(index)], paths_[index]);
   }
   std::string source() const override {
-    return fmt::format("ImageFolder {} ({} classes)", folder_, classes_.size());
+    return fmt::format("ImageFolder {} ({} classes{})", folder_, classes_.size(),
+                       others_ == 0
+                           ? ""
+                           : fmt::format("; {} files are ignored, since their names do not "
+                                         "end in {}",
+                                         others_, kImageExtensions));
   }
   std::vector<std::string> class_names() const override {
     std::vector<std::string> names;
@@ -176,6 +182,7 @@ class FolderRecords final : public Records {
   const std::vector<std::string> classes_;
   Strings paths_;                  // relative to the folders of their classes
   std::vector<int64_t> ends_;      // number of records in each class and all classes before it
+  int64_t others_ = 0;             // files that are not images
   std::vector<int64_t> modified_;  // Listing::modified of each folder
   BadRecords bad_;
 };

@@ -69,6 +69,12 @@ std::unique_ptr<archive, int (*)(archive*)> open_tar(const Descriptor& file,
   return reader;
 }
 
+// Returns where the archive ended after ARCHIVE_EOF; without a marker, that is the end of the file.
+uint64_t end_of(archive* reader) {
+  const int64_t position = archive_read_header_position(reader);
+  return static_cast<uint64_t>(position >= 0 ? position : archive_filter_bytes(reader, 0));
+}
+
 TarMembers list_tar(const std::string& path) {
   const Descriptor file = open_file(path);
   const auto bytes = static_cast<uint64_t>(status_of(file.number(), path).st_size);
@@ -77,7 +83,11 @@ TarMembers list_tar(const std::string& path) {
   archive_entry* entry = nullptr;
   for (bool first = true;; first = false) {
     const int status = archive_read_next_header(reader.get(), &entry);
-    if (status == ARCHIVE_EOF) return found;
+    if (status == ARCHIVE_EOF) {
+      if (end_of(reader.get()) >= bytes)
+        found.damage = "is truncated: it has no end-of-archive marker";
+      return found;
+    }
     if (status != ARCHIVE_OK && status != ARCHIVE_WARN) {
       if (first) throw_tar_error(reader.get(), path);
       found.damage = fmt::format("is damaged or truncated: {}", error_message_of(reader.get()));

@@ -184,6 +184,11 @@ std::unique_ptr<PackSource> open_pack_source(const DataConfig& config, Part part
     throw ConfigError("data", fmt::format("{}: only samples with class labels can be packed",
                                           samples->description()));
   }
+  if (samples->spec().vocab_size > 0) {
+    throw ConfigError("data", fmt::format("{}: texts with labels cannot be packed; they are small, "
+                                          "and read from their tables and folders",
+                                          samples->description()));
+  }
   if (images.resize > 0) {
     throw ConfigError("--resize", "is only for images in files: image_folder and webdataset");
   }

@@ -60,6 +60,9 @@ TEST_F(CsvTest, DetectsAHeader) {
   EXPECT_EQ(open("a,b,c\n1,2,0\n")->size(), 1);
   EXPECT_EQ(open("1,2,0\n1,2,1\n")->size(), 2);
   EXPECT_EQ(open("1,2,0\n1,2,1\n", "header: PRESENT ")->size(), 1);
+  EXPECT_SAYS(error("0,1,2\n1,2,0\n"), "line 1: is 0, 1, 2, ..., as pandas names columns");
+  EXPECT_EQ(open("0,1,2\n1,2,1\n", "header: PRESENT ")->size(), 1);
+  EXPECT_EQ(open("0,1,2\n1,2,1\n1,2,0\n", "header: ABSENT ")->size(), 3);
   // A damaged first row is not mistaken for a header.
   EXPECT_SAYS(error("1,x,0\n1,2,1\n"),
               ": line 1, column 2: 'x' is not a number; this line contains numbers");

@@ -53,6 +53,14 @@ TEST_F(ImageFolderTest, ServesFilesByClassAndName) {
   EXPECT_EQ(records->source(), "ImageFolder " + folder.path("train") + " (3 classes)");
 }
 
+TEST_F(ImageFolderTest, CountsFilesThatAreIgnored) {
+  folder.write("train/dog/c.webp", "x");
+  folder.write("train/cat/deep/d.bmp", "x");
+  EXPECT_EQ(open()->source(), "ImageFolder " + folder.path("train") +
+                                  " (3 classes; 2 files are ignored, since their names do not end "
+                                  "in .jpg, .jpeg or .png)");
+}
+
 TEST_F(ImageFolderTest, EvaluationHasTheClassesOfTraining) {
   const auto records = open(Part::kEvaluation);
   EXPECT_THAT(all(*records), ElementsAre("2 dog v"));

@@ -324,6 +324,11 @@ TEST_F(PackTest, RejectsSamplesWithoutLabelsAndHeldOutSamples) {
   folder.write("a.txt", "to be or not");
   config = folder.config("text { train_file: 'a.txt' length: 2 }");
   EXPECT_SAYS(message<ConfigError>([&] { source(); }), "only samples with class labels");
+  folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n");
+  folder.write("t.jsonl", "{\"text\":\"a\",\"label\":0}\n{\"text\":\"a\",\"label\":1}\n");
+  config = folder.config(
+      "labeled_text { train: 't.jsonl' eval: 't.jsonl' tokenizer { wordpiece {} } length: 4 }");
+  EXPECT_SAYS(message<ConfigError>([&] { source(); }), "texts with labels cannot be packed");
   config = folder.config("csv { train_file: 'rows.csv' } holdout: 0.5");
   EXPECT_SAYS(message<ConfigError>([&] { open_pack_source(config, Part::kEvaluation, {}, {}); }),
               "data.holdout: selects evaluation samples");

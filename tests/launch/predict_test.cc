@@ -206,6 +206,11 @@ TEST_F(PredictTest, PredictsTheReadablePartOfADamagedTar) {
   EXPECT_EQ(outcome.code, 3);
   EXPECT_EQ(lines(outcome.out).size(), 1U);
   EXPECT_THAT(outcome.error, HasSubstr("cut.tar"));
+  write(file("cut.tar"), complete);  // as if it had been cut between two members
+  const Outcome between = predict({file("cut.tar").string(), "--format", "jsonl"});
+  EXPECT_EQ(between.code, 3);
+  EXPECT_EQ(lines(between.out).size(), 2U);
+  EXPECT_THAT(between.error, HasSubstr("is truncated: it has no end-of-archive marker"));
 }
 
 TEST_F(PredictTest, AcceptsImagesOfAnySizeAndColor) {
@@ -268,6 +273,50 @@ TEST_F(PredictTest, EvaluatesOtherFoldersAndShards) {
 Json without_pace(Json json) {
   json.erase("loss");  // its order of summation depends on the ranks
   return json;
+}
+
+TEST_F(PredictTest, RunsWithoutAGoodImageFail) {
+  for (const char* color : kColors) {
+    for (int i = 0; i < 4; ++i) {
+      write(file(fmt::format("good/train/{}/{}.png", color, i)), png({12, 12}, 0, 1));
+      write(file(fmt::format("bad/{}/{}.png", color, i)), "not a PNG");
+    }
+  }
+  fs::create_directories(file("mixed"));
+  fs::create_symlink(file("bad"), file("mixed/train"));
+  fs::create_symlink(file("good/train"), file("mixed/val"));
+  fs::create_symlink(file("bad"), file("good/val"));
+  const std::vector<std::string> skip = {"--set", "data.on_bad_record=SKIP"};
+  // Of images that need no transform, the first one determines the size.
+  std::string config = read_file(file("run.txtpb"));
+  config.insert(config.find("eval_transform"),
+                "transform { resize { size: 12 } } transform { center_crop { size: 12 } } ");
+  scratch_->write("skip.txtpb", config);
+  for (int ranks : {0, 2}) {
+    for (const char* root : {"mixed", "good"}) {
+      std::vector<std::string> words = {"train",     file("skip.txtpb").string(),
+                                        "--run-dir", file("bad-run").string(),
+                                        "--set",     "data.root=" + file(root).string()};
+      words.insert(words.end(), skip.begin(), skip.end());
+      const Outcome outcome = run(words, ranks);
+      EXPECT_EQ(outcome.code, 3) << outcome.out << outcome.error;
+      EXPECT_THAT(outcome.error, HasSubstr("has no good samples"));
+      fs::remove_all(file("bad-run"));
+    }
+  }
+  const Outcome eval =
+      run({"eval", run_folder(), "--data", file("bad").string(), skip[0], skip[1]});
+  EXPECT_EQ(eval.code, 3) << eval.out;
+  EXPECT_THAT(eval.error, HasSubstr("has no good samples, only 12 bad ones; the first: rank 0: "));
+}
+
+TEST_F(PredictTest, NeverOverwritesAnInput) {
+  const std::string image = images() + "/red/0.png";
+  const std::string before = read_file(image);
+  const Outcome outcome = predict({images(), image, "-o", image});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("is also an input, which would be lost"));
+  EXPECT_EQ(read_file(image), before);
 }
 
 TEST_F(PredictTest, RefusesRanksThatEvaluateDifferentImages) {

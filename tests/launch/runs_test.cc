@@ -113,6 +113,14 @@ TEST_F(Runs, AreSorted) {
   EXPECT_EQ(list({"--sort", "step"})[0]["name"], "good");
 }
 
+TEST(RunsCommand, RunsWithoutMetricsHaveNoDate) {
+  const Scratch scratch;
+  scratch.write("run/config.txtpb", "");
+  const Outcome outcome = run({"runs", scratch.path().string()});
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(outcome.out.find(":"), std::string::npos) << outcome.out;
+}
+
 TEST(RunsCommand, ReportsFoldersWithoutRuns) {
   const Scratch scratch;
   const Outcome none = run({"runs", scratch.path().string()});

@@ -244,7 +244,8 @@ TEST_P(InitFromTest, RejectsPicklesAndUnknownFiles) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   };
-  refused(write("resnet18.pth", "x"), "convert it: python -c \"import torch;");
+  refused(write("resnet18.pth", "x"), "convert it: python -c \"import sys, torch;");
+  refused(write("it's.pth", "x"), "/it'\\''s.pth'");
   refused(write("weights.txt", "x"), "is not a *.safetensors");
   refused(root_ / "none.safetensors", "none.safetensors: no such file or folder");
 }

@@ -61,16 +61,24 @@ model::Weights read_safetensors(const fs::path& path) {
   return weights;
 }
 
+// Returns the text as one word of a shell.
+std::string shell_word(std::string_view text) {
+  std::string word = "'";
+  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return word + "'";
+}
+
 [[noreturn]] void throw_pickle_error(const fs::path& path) {
   fs::path converted = path;
   converted.replace_extension(".safetensors");
   throw ConfigError(
       kField,
       fmt::format(
-          "{} is a pickle file, which can run code when it is loaded; convert it: python "
-          "-c \"import torch; from safetensors.torch import save_file; save_file(torch.load("
-          "'{}', map_location='cpu', weights_only=True), '{}')\"",
-          path.string(), path.string(), converted.string()));
+          "{} is a pickle file, which can run code when it is loaded; convert it: python -c "
+          "\"import "
+          "sys, torch; from safetensors.torch import save_file; save_file(torch.load(sys.argv[1], "
+          "map_location='cpu', weights_only=True), sys.argv[2])\" {} {}",
+          path.string(), shell_word(path.string()), shell_word(converted.string())));
 }
 
 bool is_pickle(const std::string& extension) {

@@ -1,5 +1,7 @@
 #include "trainer/run/step_results.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,6 +44,7 @@ void StepResults::done(const StepResult& result) {
 void StepResults::count_skipped_samples(const LaunchedStep& launched, const StepResult& result) {
   const int64_t samples =
       skipped_samples(launched.batch.global_rows, result.metrics[ops::kMetricSamples]);
+  bad_in_a_row_ = samples < launched.batch.global_rows ? 0 : bad_in_a_row_ + samples;
   if (samples == 0) return;
   std::vector<std::string> reasons;
   if (reason_queries_++ < kMaxReasonQueries) {
@@ -52,6 +55,10 @@ void StepResults::count_skipped_samples(const LaunchedStep& launched, const Step
         gather_skip_reasons(communicator_, {own.begin() + std::ptrdiff_t(reported), own.end()});
   }
   parts_.reporter->samples_skipped(samples, reasons);
+  if (bad_in_a_row_ < parts_.training->size()) return;
+  throw comm::AgreedError(fmt::format("{}: has no good samples: the last {} were bad and skipped",
+                                      parts_.training->description(), bad_in_a_row_),
+                          ExitCode::kBadData, 0);
 }
 
 void StepResults::count_loss(int64_t step, const LaunchedStep& launched, const StepResult& result) {

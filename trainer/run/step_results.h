@@ -24,7 +24,8 @@ class StepResults {
   // Must be called before the step is run.
   void launched(const LaunchedStep& launched) { launched_.push_back(launched); }
   // Must be called with the result of each step, in the order in which they were launched. Throws
-  // AgreedError if the run ends because the loss or a gradient is not finite. Collective.
+  // AgreedError if the run ends because the loss or a gradient is not finite, or because a whole
+  // epoch of samples was bad. Collective.
   void done(const StepResult& result);
 
   // Returns StepResult::gradient_scale of the latest result.
@@ -46,6 +47,7 @@ class StepResults {
   float gradient_scale_ = 1;
   int reason_queries_ = 0;
   size_t reasons_reported_ = 0;
+  int64_t bad_in_a_row_ = 0;  // samples of the last steps, of which none had a good one
 };
 
 }  // namespace trireme::train

@@ -260,6 +260,13 @@ struct Evaluator::State {
       result.bad.first = gather_skip_reasons(
           communicator, reports ? loader.bad_records().first : std::vector<std::string>());
     }
+    if (!result.stopped && result.samples == 0) {  // on all ranks, since it is a sum
+      throw comm::AgreedError(
+          fmt::format("{}: has no good samples, only {} bad ones; the first: {}",
+                      dataset.description(), result.bad.count,
+                      result.bad.first.empty() ? "" : result.bad.first.front()),
+          ExitCode::kBadData, 0);
+    }
     const double weight = sums[ops::kMetricWeight];
     result.metrics.loss = weight > 0 ? sums[ops::kMetricLoss] / weight : 0;
     const double labels = std::max(1.0, sums[ops::kMetricLabels]);
