@@ -188,6 +188,7 @@ void check_output(const PredictOptions& options) {
 }
 
 int predict(const PredictOptions& options) {
+  check_output(options);
   const train::RunFolder run = train::find_run(options.checkpoint());
   const train::Config config = load(options, run);
   const train::SampleInfo info = train::read_sample_info(run.path, config);
@@ -208,7 +209,6 @@ int predict(const PredictOptions& options) {
   const train::TrainedModel model(config, *backend, info.spec, options.checkpoint(), rows,
                                   train::BatchNormMode::kFolded, train::warn_on_stderr);
   train::Predictor predictor(model, *backend, rows);
-  check_output(options);
   Writer writer(options, info, predictor.outputs());
   data::Loader loader(*dataset, *device, loading(config, *alone, *dataset, *device, rows));
   int64_t not_finite = 0;

@@ -69,8 +69,7 @@ std::unique_ptr<archive, int (*)(archive*)> open_tar(const Descriptor& file,
   return reader;
 }
 
-// Returns where the archive ended after ARCHIVE_EOF; without a marker, that is the end of the file.
-uint64_t end_of(archive* reader) {
+uint64_t header_position(archive* reader) {
   const int64_t position = archive_read_header_position(reader);
   return static_cast<uint64_t>(position >= 0 ? position : archive_filter_bytes(reader, 0));
 }
@@ -84,7 +83,7 @@ TarMembers list_tar(const std::string& path) {
   for (bool first = true;; first = false) {
     const int status = archive_read_next_header(reader.get(), &entry);
     if (status == ARCHIVE_EOF) {
-      if (end_of(reader.get()) >= bytes)
+      if (header_position(reader.get()) >= bytes)
         found.damage = "is truncated: it has no end-of-archive marker";
       return found;
     }

@@ -17,6 +17,9 @@ namespace trireme::data {
 // the file if it is compressed or not a tar file.
 std::unique_ptr<archive, int (*)(archive*)> open_tar(const Descriptor& file,
                                                      const std::string& path);
+// Returns the position of the header that was read last or, if none could be read, how far the file
+// was read. After ARCHIVE_EOF, that is the end of the file if the end-of-archive marker is missing.
+uint64_t header_position(archive* reader);
 // Returns libarchive's message about its last failure.
 std::string error_message_of(archive* reader);
 // Throws DataError with that message.

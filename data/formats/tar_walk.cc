@@ -123,10 +123,7 @@ class Walk {
   void step() {
     archive_entry* entry = nullptr;
     const int status = archive_read_next_header(archive_.get(), &entry);
-    // The position is negative if no header could be read.
-    const int64_t position = archive_read_header_position(archive_.get());
-    const auto header =
-        static_cast<uint64_t>(position >= 0 ? position : archive_filter_bytes(archive_.get(), 0));
+    const uint64_t header = header_position(archive_.get());
     if (status == ARCHIVE_EOF) return check_end(header);
     if (status != ARCHIVE_OK && status != ARCHIVE_WARN) return damaged(header);
     any_ = true;

@@ -66,12 +66,11 @@ void Operators::cast(const NodeView& node) {
       to, {TensorProto::FLOAT, TensorProto::FLOAT16, TensorProto::BFLOAT16, TensorProto::DOUBLE});
   const Value& from = value(node.input(0));
   const auto* layer = std::get_if<LayerValue>(&from);
-  const bool is_computed = (layer && layer->layer != LayerValue::kInput) ||
-                           std::holds_alternative<FunctionValue>(from) ||
-                           std::holds_alternative<GroupedValue>(from);
-  const bool is_sample =
+  const bool is_input =
       std::holds_alternative<InputValue>(from) || (layer && layer->layer == LayerValue::kInput);
-  if (!is_float && (is_computed || (is_sample && !reads_tokens_))) {
+  const bool is_activation = layer || is_input || std::holds_alternative<FunctionValue>(from) ||
+                             std::holds_alternative<GroupedValue>(from);
+  if (!is_float && is_activation && !(is_input && reads_tokens_)) {
     throw Unsupported{node.place, "it converts numbers of the network to integers"};
   }
   identity(node);

@@ -118,6 +118,7 @@ TEST(RunsCommand, RunsWithoutMetricsHaveNoDate) {
   scratch.write("run/config.txtpb", "");
   const Outcome outcome = run({"runs", scratch.path().string()});
   EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_NE(outcome.out.find("dead"), std::string::npos) << outcome.out;
   EXPECT_EQ(outcome.out.find(":"), std::string::npos) << outcome.out;
 }
 

@@ -75,9 +75,8 @@ std::string shell_word(std::string_view text) {
       kField,
       fmt::format(
           "{} is a pickle file, which can run code when it is loaded; convert it: python -c "
-          "\"import "
-          "sys, torch; from safetensors.torch import save_file; save_file(torch.load(sys.argv[1], "
-          "map_location='cpu', weights_only=True), sys.argv[2])\" {} {}",
+          "\"import sys, torch; from safetensors.torch import save_file; save_file(torch.load("
+          "sys.argv[1], map_location='cpu', weights_only=True), sys.argv[2])\" {} {}",
           path.string(), shell_word(path.string()), shell_word(converted.string())));
 }
 
