@@ -64,11 +64,15 @@ class RecordReader {
   const std::function<void(LabeledRecord)>& add_;
 };
 
-// Splits the rows of a table, whose fields may be quoted: then they can have delimiters and line
+constexpr const char* kQuotesHint =
+    "; if quotes have no meaning in this table, set data.labeled_text.quoted_fields: false";
+
+// Splits the rows of a table. If its fields may be quoted, those can have delimiters and line
 // breaks, and "" stands for a quote.
 class RowSplitter {
  public:
-  RowSplitter(std::string_view text, char delimiter) : text_(text), delimiter_(delimiter) {}
+  RowSplitter(std::string_view text, char delimiter, bool quotes)
+      : text_(text), delimiter_(delimiter), quotes_(quotes) {}
 
   bool at_end() const { return at_ >= text_.size(); }
   int64_t line() const { return line_; }
@@ -78,7 +82,7 @@ class RowSplitter {
     std::string problem;
     for (; at_ < text_.size(); ++at_) {
       const char c = text_[at_];
-      if (c == '"' && fields.back().empty()) {
+      if (quotes_ && c == '"' && fields.back().empty()) {
         problem = quoted(fields.back());
         if (!problem.empty()) return problem;
         if (at_ >= text_.size()) break;
@@ -103,6 +107,12 @@ class RowSplitter {
            rest == "\r";
   }
 
+  // Whether quotes seem to enclose the end of one row and the start of another. Quoted texts have
+  // commas and line breaks, but tabs and line breaks rarely.
+  bool joins_rows(std::string_view field) const {
+    return delimiter_ == '\t' && field.find('\n') != field.npos && field.find('\t') != field.npos;
+  }
+
   // Reads a quoted field, after which at_ is behind its last quote. Returns a description of what
   // is wrong with it, if anything; then at_ is behind the line in which it begins, so that a quote
   // in the wrong place does not hide the rows up to the next one.
@@ -118,8 +128,13 @@ class RowSplitter {
         field += text_[++at_];
       } else {
         ++at_;
-        if (ends_field(text_.substr(at_, 2))) return "";
-        problem = "has text after a closing quote (\"); quotes within quotes are doubled (\"\")";
+        if (!ends_field(text_.substr(at_, 2))) {
+          problem = "has text after a closing quote (\"); quotes within quotes are doubled (\"\")";
+        } else if (joins_rows(field)) {
+          problem = "has a quote (\") that is closed in another row";
+        } else {
+          return "";
+        }
         break;
       }
     }
@@ -130,6 +145,7 @@ class RowSplitter {
 
   std::string_view text_;
   char delimiter_;
+  bool quotes_;
   size_t at_ = 0;
   int64_t line_ = 1;
 };
@@ -211,11 +227,11 @@ std::optional<size_t> find_column(const std::vector<std::string>& names, const s
 
 void RecordReader::read_table(const std::string& path, char delimiter) {
   const std::string bytes = read_bytes(path);
-  RowSplitter rows(bytes, delimiter);
+  RowSplitter rows(bytes, delimiter, columns_.quoted_fields);
   std::vector<std::string> names;
   if (rows.at_end()) throw DataError(path, "is empty; its first line must name the columns");
   if (std::string problem = rows.next(names); !problem.empty()) {
-    throw DataError(path + ": line 1", problem);
+    throw DataError(path + ": line 1", problem + kQuotesHint);
   }
   const size_t text = *find_column(names, columns_.text, path, "text_column", false);
   const auto label =
@@ -231,7 +247,7 @@ void RecordReader::read_table(const std::string& path, char delimiter) {
 void RecordReader::add_row(const Row& row, const std::string& path, size_t columns, size_t text,
                            std::optional<size_t> label) {
   const std::string where = fmt::format("{}: line {}", path, row.line);
-  if (!row.problem.empty()) return bad(where, row.problem);
+  if (!row.problem.empty()) return bad(where, row.problem + kQuotesHint);
   if (row.fields.size() == 1 && row.fields[0].empty()) return bad(where, "is empty");
   if (row.fields.size() != columns) {
     return bad(where, fmt::format("has {} fields instead of {}", row.fields.size(), columns));

@@ -18,6 +18,7 @@ struct LabeledRecord {
 struct LabeledColumns {
   std::string text;
   std::string label;
+  bool quoted_fields = true;  // see LabeledTextConfig
   bool requires_label = true;
 };
 

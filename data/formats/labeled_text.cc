@@ -272,8 +272,8 @@ void sort_classes(std::vector<std::string>& names) {
 }
 
 LabeledColumns columns_in(const DataConfig& config, bool requires_label = true) {
-  return {config.labeled_text().text_column(), config.labeled_text().label_column(),
-          requires_label};
+  const LabeledTextConfig& text = config.labeled_text();
+  return {text.text_column(), text.label_column(), text.quoted_fields(), requires_label};
 }
 
 // Classes by their names.

@@ -40,6 +40,22 @@ void copy_tokens(const uint32_t* from, size_t count, int32_t* to) {
   std::memcpy(to, from, count * 4);
 }
 
+// Whether these tokens look like the low and high halves of numbers that are twice as wide: the
+// high halves of ids below 2^18 are at most 3.
+template <class T>
+bool are_halves(const T* tokens, size_t count) {
+  constexpr size_t kEnough = 64, kMost = 1 << 16;
+  const T high = sizeof(T) == 2 ? 3 : 0;
+  count = std::min(count, kMost);
+  if (count < kEnough) return false;
+  bool varies = false;
+  for (size_t i = 0; i + 1 < count; i += 2) {
+    if (tokens[i + 1] > high) return false;
+    varies = varies || tokens[i] > high;
+  }
+  return varies;
+}
+
 class TokenFile {
  public:
   // `length` is the number of tokens per sample.
@@ -52,6 +68,7 @@ class TokenFile {
     width_ = header ? header->width : (kind == TokensConfig::UINT32 ? 4 : 2);
     const size_t bytes = file_.bytes().size() - begin_;
     count_ = static_cast<int64_t>(bytes / width_);
+    if (!header) check_width(kind);
     if (header) {
       check_count(declared(), bytes, policy);
     } else if (bytes % width_ != 0) {
@@ -104,6 +121,20 @@ class TokenFile {
       throw DataError(path(),
                       "is compressed by gzip; tokens are mapped into memory, so decompress it");
     }
+  }
+  // Throws DataError if the tokens seem to be wider than width_.
+  void check_width(TokensConfig::Kind kind) const {
+    const bool wider = visit(
+        0, [&](const auto* tokens) { return are_halves(tokens, static_cast<size_t>(count_)); });
+    if (!wider || kind == TokensConfig::UINT16) return;
+    throw DataError(path(),
+                    width_ == 2
+                        ? "looks like integers of more than 2 bytes, since every second pair of "
+                          "bytes is almost 0; set data.tokens.kind: UINT32 if they have 4 bytes, "
+                          "or UINT16 if they have 2"
+                        : "looks like integers of 8 bytes, since every second token of 4 bytes is "
+                          "0; convert it: np.fromfile(path, np.int64).astype(np.uint32)"
+                          ".tofile(other)");
   }
   const TokenHeader* find_header() const {
     if (file_.bytes().size() < sizeof(int32_t)) return nullptr;

@@ -137,6 +137,20 @@ TEST_F(LabeledTextTest, BadRecordsAreNamed) {
   }
 }
 
+TEST_F(LabeledTextTest, QuotesMayHaveNoMeaning) {
+  folder.write("a.tsv", "label\ttext\npos\t\"good film\nneg\tbad\"\npos\tgood\nneg\t\"bad\"\n");
+  const auto dataset = open("train: 'a.tsv' quoted_fields: false");
+  ASSERT_EQ(dataset->size(), 4);
+  EXPECT_THAT(dataset->labels(), ElementsAre(1, 0, 1, 0));
+  EXPECT_THAT(input(*dataset, 0), ElementsAre(kCls, kUnk, kGood, kFilm, kSep));
+  EXPECT_THAT(input(*dataset, 3), ElementsAre(kCls, kUnk, kBad, kUnk, kSep));
+  EXPECT_SAYS(data_error(config("train: 'a.tsv'")),
+              "a.tsv: line 2: has a quote (\") that is closed in another row; if quotes have no "
+              "meaning in this table, set data.labeled_text.quoted_fields: false");
+  folder.write("a.tsv", "label\ttext\npos\t\"good\nfilm\"\nneg\t\"bad\tfilm\"\n");
+  EXPECT_EQ(open("train: 'a.tsv'")->size(), 2);
+}
+
 TEST_F(LabeledTextTest, BadObjectsAreNamed) {
   const std::string head =
       "{\"text\": \"good\", \"label\": 1}\n{\"text\": \"bad\", \"label\": 0}\n";

@@ -228,6 +228,27 @@ TEST_F(TokensTest, OtherFormatsAreNotTokens) {
   EXPECT_SAYS(data_error(config("length: 5 kind: UINT16")), "a.bin: is compressed by gzip");
 }
 
+TEST_F(TokensTest, WiderIntegersAreNotReadAsTwoTokens) {
+  const auto expect_refusal = [&](const std::string& tokens, const std::string& problem) {
+    EXPECT_SAYS(data_error(config("length: 5 " + tokens)),
+                "a.bin: looks like integers of " + problem);
+  };
+  folder.write("a.bin", numbers<uint32_t>(200, 500));
+  expect_refusal("", "more than 2 bytes");
+  EXPECT_EQ(open("length: 5 kind: UINT32")->spec().classes, 700);
+  EXPECT_EQ(open("length: 5 kind: UINT16")->size(), 79);
+  folder.write("a.bin", numbers<uint32_t>(200, 2 * 65536 - 100));
+  expect_refusal("", "more than 2 bytes");
+  folder.write("a.bin", numbers<int64_t>(200, 500));
+  expect_refusal("", "more than 2 bytes");
+  expect_refusal("kind: UINT32", "8 bytes");
+  // Such as text with only four characters.
+  std::string few;
+  for (int i = 0; i < 200; ++i) few += {static_cast<char>(i % 4), 0};
+  folder.write("a.bin", few);
+  EXPECT_EQ(open("length: 5")->size(), 39);
+}
+
 TEST_F(TokensTest, TooFewOrTooLarge) {
   folder.write("a.bin", numbers<uint16_t>(5));
   EXPECT_SAYS(data_error(config("length: 5")), "has 5 tokens, but a sample needs 5");
