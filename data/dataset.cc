@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <utility>
 
 #include "core/error.h"
@@ -11,6 +10,7 @@
 #include "data/formats/formats.h"
 #include "data/image_dataset.h"
 #include "data/masked_tokens.h"
+#include "data/normalization.h"
 #include "data/soft_labels.h"
 #include "data/subset.h"
 
@@ -51,32 +51,6 @@ void check(const DataConfig& config) {
   if ((config.has_decode() || config.has_cache()) && !decodes(config)) {
     throw ConfigError(config.has_decode() ? "data.decode" : "data.cache",
                       "is only for images in files (image_folder and webdataset)");
-  }
-}
-
-std::vector<float> per_channel(const google::protobuf::RepeatedField<float>& values, float unset,
-                               const SampleSpec& spec, const std::string& path) {
-  if (values.empty()) return {unset};
-  const int64_t channels = spec.input.shape[0];
-  if (values.size() != 1 && values.size() != channels) {
-    throw ConfigError(path, fmt::format("has {} values; give 1 or {}, as samples are {}",
-                                        values.size(), channels, spec.input.shape.to_string()));
-  }
-  for (const float value : values) {
-    if (!std::isfinite(value)) throw ConfigError(path, fmt::format("{} is not finite", value));
-  }
-  return {values.begin(), values.end()};
-}
-
-void normalize(const NormalizeConfig& config, SampleSpec& spec) {
-  if (spec.input.dtype == DType::kI32) {
-    throw ConfigError("data.normalize", "cannot be used with tokens");
-  }
-  spec.mean = per_channel(config.mean(), 0, spec, "data.normalize.mean");
-  spec.stddev = per_channel(config.std(), 1, spec, "data.normalize.std");
-  for (const float value : spec.stddev) {
-    if (!(value > 0))
-      throw ConfigError("data.normalize.std", fmt::format("{} is not above 0", value));
   }
 }
 
@@ -130,9 +104,9 @@ std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part f
 // Sets the normalization of another dataset's inputs.
 class Normalized final : public WrappedDataset {
  public:
-  Normalized(std::unique_ptr<Dataset> dataset, const NormalizeConfig& config)
+  Normalized(std::unique_ptr<Dataset> dataset, const DataConfig& config)
       : WrappedDataset(std::move(dataset)), spec_(inner().spec()) {
-    normalize(config, spec_);
+    set_normalization(config, spec_);
   }
   const SampleSpec& spec() const override { return spec_; }
 
@@ -181,7 +155,7 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
   if (config.has_mask()) dataset = with_masks(std::move(dataset), config.mask(), options.seed);
   if (config.has_mix()) dataset = with_soft_labels(std::move(dataset));
   if (!config.has_normalize()) return dataset;
-  return std::make_unique<Normalized>(std::move(dataset), config.normalize());
+  return std::make_unique<Normalized>(std::move(dataset), config);
 }
 
 void check_compatible(const Dataset& training, const Dataset& evaluation) {

@@ -93,12 +93,16 @@ class UnlabeledImages final : public Records {
     }
   }
 
+  static bool is_image(const fs::path& path) {
+    const std::string name = path.filename().string();
+    return !name.starts_with('.') && has_image_name(name);
+  }
+
   void add_folder(const std::string& path) {
     std::vector<std::string> files;
     try {
       for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
-        const std::string name = entry.path().filename().string();
-        if (name[0] == '.' || !has_image_name(name) || entry.is_directory()) continue;
+        if (!is_image(entry.path()) || entry.is_directory()) continue;
         files.push_back(entry.path().string());
       }
     } catch (const fs::filesystem_error& error) {
@@ -112,7 +116,7 @@ class UnlabeledImages final : public Records {
   void add_tar(const std::string& path) {
     TarMembers tar = list_tar(path);
     for (TarMember& member : tar.members) {
-      if (has_image_name(member.name)) images_.push_back({path, std::move(member)});
+      if (is_image(member.name)) images_.push_back({path, std::move(member)});
     }
     if (!tar.damage.empty()) bad_.add(DataError(path, tar.damage));
   }

@@ -18,11 +18,12 @@
 #include "launch/options.h"
 #include "launch/table.h"
 #include "trainer/base/json.h"
-#include "trainer/config/run_folder.h"
 #include "trainer/infer/evaluate_checkpoint.h"
+#include "trainer/infer/trained_model.h"
 #include "trainer/report/evaluation_file.h"
 #include "trainer/report/record_fields.h"
 #include "trainer/report/sample_info.h"
+#include "trainer/step/rank_consistency.h"
 
 namespace trireme::cli {
 namespace {
@@ -161,17 +162,33 @@ void save(const EvalOptions& options, const train::RunFolder& run,
   }
 }
 
+// Finds the same checkpoint on every rank; a run that goes on may have a newer one any time.
+train::TrainedRun find_together(const EvalOptions& options, comm::Communicator& communicator) {
+  std::string chosen;
+  comm::together(communicator, [&] {
+    if (communicator.rank() != 0) return;
+    train::find_run(options.checkpoint());
+    chosen = train::find_for_inference(options.checkpoint(), train::warn_on_stderr).path.string();
+  });
+  chosen = comm::broadcast(communicator, chosen, 0);
+  train::TrainedRun run;
+  comm::together(communicator, [&] {
+    run = train::find_trained_run(chosen, options.all_assignments(), train::warn_on_stderr);
+  });
+  train::require_same_properties(communicator, train::program_properties(run.config.run));
+  return run;
+}
+
 int evaluate(const EvalOptions& options, comm::Communicator& communicator) {
-  train::RunFolder run;
-  comm::together(communicator, [&] { run = train::find_run(options.checkpoint()); });
-  train::Config config =
-      load_config_together(communicator, run.config().string(), options.all_assignments());
+  const train::TrainedRun trained = find_together(options, communicator);
+  const train::RunFolder& run = trained.folder;
+  train::Config config = trained.config;
   std::optional<train::SampleInfo> trained_on;
   data::TableColumns columns;
   comm::together(communicator, [&] {
     const bool other = !options.data.empty();
     if (!other && !std::filesystem::exists(run.samples())) return;  // the data is opened anyway
-    const train::SampleInfo info = train::read_sample_info(run.path, config);
+    const train::SampleInfo info = train::samples_of(trained);
     columns = info.columns;
     if (!other) return;
     trained_on = info;
@@ -179,7 +196,7 @@ int evaluate(const EvalOptions& options, comm::Communicator& communicator) {
     train::use_run_tokenizer(run.path, info, *config.run.mutable_data());
   });
   const train::CheckpointEvaluation result = train::evaluate_checkpoint(
-      config, communicator, options.checkpoint(), trained_on, /*with_details=*/true, columns);
+      config, communicator, trained.checkpoint, trained_on, /*with_details=*/true, columns);
   if (communicator.rank() != 0) return 0;
   if (!result.data_changes.empty()) {
     fmt::print(stderr,

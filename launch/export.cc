@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -15,12 +16,10 @@
 #include "launch/options.h"
 #include "model/names.h"
 #include "model/onnx/onnx.h"
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/init_from.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/inputs.h"
-#include "trainer/config/run_folder.h"
-#include "trainer/report/sample_info.h"
+#include "trainer/infer/trained_model.h"
 
 namespace trireme::cli {
 namespace {
@@ -43,14 +42,12 @@ struct Saved {
 };
 
 Saved load(const ExportOptions& options) {
-  const train::RunFolder run = train::find_run(options.checkpoint());
+  train::TrainedRun run = train::find_trained_run(options.checkpoint(), {}, train::warn_on_stderr);
   Saved saved;
-  saved.config = train::load_config(run.config().string(), {});
-  saved.samples = train::read_sample_info(run.path, saved.config);
-  const train::FoundCheckpoint found =
-      train::find_for_inference(options.checkpoint(), train::warn_on_stderr);
-  saved.state = found.state;
-  saved.weights = train::read_weights(found.path);
+  saved.samples = train::samples_of(run);
+  saved.weights = train::read_weights(run.checkpoint.path);
+  saved.config = std::move(run.config);
+  saved.state = std::move(run.checkpoint.state);
   return saved;
 }
 

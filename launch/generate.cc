@@ -23,8 +23,8 @@
 #include "launch/output_file.h"
 #include "trainer/base/json.h"
 #include "trainer/config/device.h"
-#include "trainer/config/run_folder.h"
 #include "trainer/infer/generator.h"
+#include "trainer/infer/trained_model.h"
 #include "trainer/report/sample_info.h"
 
 namespace trireme::cli {
@@ -234,23 +234,23 @@ void continue_texts(std::vector<Text>& texts, train::Generator& generator, int64
   }
 }
 
-train::Config load(const GenerateOptions& options, const train::RunFolder& run) {
+train::TrainedRun find(const GenerateOptions& options) {
   std::vector<std::string> assignments = options.all_assignments();
   if (options.threads > 0) assignments.push_back(fmt::format("train.threads={}", options.threads));
-  return train::load_config(run.config().string(), assignments);
+  return train::find_trained_run(options.checkpoint(), assignments, train::warn_on_stderr);
 }
 
 int generate(const GenerateOptions& options) {
-  const train::RunFolder run = train::find_run(options.checkpoint());
-  const train::Config config = load(options, run);
-  const train::SampleInfo info = train::read_sample_info(run.path, config);
+  const train::TrainedRun run = find(options);
+  const train::Config& config = run.config;
+  const train::SampleInfo info = train::samples_of(run);
   const std::vector<std::string> prompts = read_prompts(options);
   const auto alone = comm::create_local_communicator();
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);
   const int64_t rows = std::min(options.batch, std::ssize(prompts));
-  const train::TrainedModel model(config, *backend, info.spec, options.checkpoint(), rows,
-                                  train::BatchNormMode::kFolded, train::warn_on_stderr);
+  const train::TrainedModel model(config, *backend, info.spec, run.checkpoint, rows,
+                                  train::BatchNormMode::kFolded);
   train::Generator generator(model, *backend, rows);
   const Vocabulary vocabulary(info);
   std::vector<Text> texts = encode(prompts, vocabulary, generator.length());

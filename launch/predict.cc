@@ -23,8 +23,8 @@
 #include "trainer/base/json.h"
 #include "trainer/config/device.h"
 #include "trainer/config/loading.h"
-#include "trainer/config/run_folder.h"
 #include "trainer/infer/predictor.h"
+#include "trainer/infer/trained_model.h"
 #include "trainer/report/sample_info.h"
 #include "trainer/step/probabilities.h"
 
@@ -169,13 +169,15 @@ data::LoaderOptions loading(const train::Config& config, comm::Communicator& com
   return options;
 }
 
-train::Config load(const PredictOptions& options, const train::RunFolder& run) {
+train::TrainedRun find(const PredictOptions& options) {
   std::vector<std::string> assignments = options.all_assignments();
   if (options.threads > 0) assignments.push_back(fmt::format("train.threads={}", options.threads));
-  train::Config config = train::load_config(run.config().string(), assignments);
-  config.run.mutable_parallel()->set_stages(1);  // this process computes all of the network
-  config.run.mutable_parallel()->clear_cut_after();
-  return config;
+  train::TrainedRun run =
+      train::find_trained_run(options.checkpoint(), assignments, train::warn_on_stderr);
+  auto* parallel = run.config.run.mutable_parallel();
+  parallel->set_stages(1);  // this process computes all of the network
+  parallel->clear_cut_after();
+  return run;
 }
 
 // Opening the output empties it.
@@ -189,9 +191,9 @@ void check_output(const PredictOptions& options) {
 
 int predict(const PredictOptions& options) {
   check_output(options);
-  const train::RunFolder run = train::find_run(options.checkpoint());
-  const train::Config config = load(options, run);
-  const train::SampleInfo info = train::read_sample_info(run.path, config);
+  const train::TrainedRun run = find(options);
+  const train::Config& config = run.config;
+  const train::SampleInfo info = train::samples_of(run);
   if (info.spec.has_token_labels()) {
     throw ConfigError(options.checkpoint(),
                       config.run.data().has_mask()
@@ -200,14 +202,14 @@ int predict(const PredictOptions& options) {
                           : "is a language model, which continues text: use trireme generate");
   }
   DataConfig inputs = config.run.data();
-  train::use_run_tokenizer(run.path, info, inputs);
+  train::use_run_tokenizer(run.folder.path, info, inputs);
   const auto dataset = data::open_unlabeled(options.inputs, inputs, info.spec, info.columns);
   const auto alone = comm::create_local_communicator();
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);
   const int64_t rows = std::min(options.batch, dataset->size());
-  const train::TrainedModel model(config, *backend, info.spec, options.checkpoint(), rows,
-                                  train::BatchNormMode::kFolded, train::warn_on_stderr);
+  const train::TrainedModel model(config, *backend, info.spec, run.checkpoint, rows,
+                                  train::BatchNormMode::kFolded);
   train::Predictor predictor(model, *backend, rows);
   Writer writer(options, info, predictor.outputs());
   data::Loader loader(*dataset, *device, loading(config, *alone, *dataset, *device, rows));

@@ -1,7 +1,9 @@
 #include "data/files/file.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -17,6 +19,7 @@
 #include "core/error.h"
 #include "core/installation.h"
 #include "core/text.h"
+#include "data/files/lines.h"
 
 namespace trireme::data {
 
@@ -43,32 +46,29 @@ std::vector<uint8_t> read_raw(const std::string& path) {
   struct Close {
     void operator()(std::FILE* file) const { std::fclose(file); }
   };
-  std::error_code missing;
-  const fs::file_type type = fs::status(path, missing).type();
-  if (type == fs::file_type::fifo || type == fs::file_type::character) {
-    throw DataError(path, "is not a regular file");  // it may never end
+  // Files that are not on a disk may never end, even if they are called regular (/proc).
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status {};
+  const std::unique_ptr<std::FILE, Close> file(descriptor < 0 ? nullptr
+                                                              : ::fdopen(descriptor, "rb"));
+  if (!file || ::fstat(descriptor, &status) != 0) {
+    throw DataError(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
   }
-  const std::unique_ptr<std::FILE, Close> file(std::fopen(path.c_str(), "rb"));
-  if (!file) throw DataError(path, fmt::format("cannot be opened: {}", std::strerror(errno)));
-  std::error_code unknown;  // on failure, the buffer grows as needed
-  const uintmax_t size = fs::file_size(path, unknown);
-  std::vector<uint8_t> bytes;
-  if (!unknown) {
-    check_fits(path, size, "");
-    bytes.reserve(size + 1);
+  if (!S_ISREG(status.st_mode)) throw DataError(path, "is not a regular file");
+  const auto size = static_cast<uint64_t>(status.st_size);
+  check_fits(path, size, "");
+  std::vector<uint8_t> bytes(size + 1);
+  bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file.get()));
+  if (std::ferror(file.get())) {
+    throw DataError(
+        path, fmt::format("reading failed after {} bytes: {}", bytes.size(), std::strerror(errno)));
   }
-  for (size_t read = 0;;) {
-    bytes.resize(std::max(bytes.capacity(), read + 65536));
-    read += std::fread(bytes.data() + read, 1, bytes.size() - read, file.get());
-    if (std::ferror(file.get())) {
-      throw DataError(path,
-                      fmt::format("reading failed after {} bytes: {}", read, std::strerror(errno)));
-    }
-    if (std::feof(file.get())) {
-      bytes.resize(read);
-      return bytes;
-    }
+  if (bytes.size() > size) {
+    throw DataError(path, fmt::format("has more than its size, {} bytes: it is being written, or "
+                                      "is not a file on a disk",
+                                      size));
   }
+  return bytes;
 }
 
 // Decompresses gzip data, which may consist of several concatenated members.
@@ -239,13 +239,11 @@ File read_file(const std::string& path, OnDamage on_damage, const SizeFromHead& 
 }
 
 std::vector<std::string> read_lines(const std::string& path) {
+  const File file = read_file(path);
+  const std::string_view text = without_byte_order_mark(
+      {reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()});
   std::vector<std::string> lines;
-  std::string line;
-  for (const uint8_t byte : read_file(path).bytes) {
-    if (byte == '\n') lines.push_back(std::exchange(line, {}));
-    if (byte != '\n' && byte != '\r') line += static_cast<char>(byte);
-  }
-  if (!line.empty()) lines.push_back(line);
+  for_each_line(text, [&](std::string_view line, int64_t) { lines.emplace_back(line); });
   return lines;
 }
 

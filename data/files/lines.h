@@ -7,6 +7,13 @@
 
 namespace trireme::data {
 
+// Returns the text behind the mark with which some programs begin UTF-8.
+inline std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kMark = "\xEF\xBB\xBF";
+  if (text.starts_with(kMark)) text.remove_prefix(kMark.size());
+  return text;
+}
+
 // Calls line(text, number) for each line, from 1, without its end ("\n" or "\r\n").
 template <class Line>
 void for_each_line(std::string_view text, Line line) {

@@ -80,9 +80,26 @@ int64_t find_column(const Table& table, const std::string& label) {
                                 did_you_mean(label, table.names), table.path, columns));
 }
 
+// Throws ConfigError if the last column of a table, which is the label by default, does not seem to
+// be it.
+void check_last_is_label(const Table& table) {
+  for (size_t i = 0; i + 1 < table.names.size(); ++i) {
+    const std::string name = upper(table.names[i]);
+    if (name != "LABEL" && name != "TARGET" && name != "CLASS") continue;
+    throw ConfigError(
+        "data.csv.label",
+        fmt::format("is not set, so that the last column of {}, '{}', would be the label; set it "
+                    "to '{}', or to '{}' if that is right",
+                    table.path, table.names.back(), table.names[i], table.names.back()));
+  }
+}
+
 // Returns the label columns, given the training table or one with the same columns.
 std::vector<int64_t> label_columns(const Table& table, const CsvConfig& csv) {
-  if (csv.label().empty()) return {table.columns - 1};
+  if (csv.label().empty()) {
+    check_last_is_label(table);
+    return {table.columns - 1};
+  }
   std::vector<int64_t> columns;
   for (const std::string& label : csv.label()) {
     const int64_t column = find_column(table, label);
@@ -221,6 +238,9 @@ Samples read_csv(const DataConfig& config, Part part, const TableColumns& traine
   samples.inputs = gather(table, features);
   samples.targets = csv.regression() ? gather(table, labels) : read_labels(table, labels[0]);
   samples.source = "CSV " + table.path;
+  if (const auto names = samples.columns.label_names(); !names.empty()) {
+    samples.source += fmt::format(" (label '{}')", fmt::join(names, "', '"));
+  }
   finalize(policy, samples);
   return samples;
 }

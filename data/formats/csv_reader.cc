@@ -12,6 +12,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/files/lines.h"
 
 namespace trireme::data {
 namespace {
@@ -37,7 +38,7 @@ std::string without_doubled_quotes(std::string_view text) {
 
 // Parses a decimal number, which must be the entire text. The value may be infinite or NaN.
 bool parse(std::string_view text, double& value) {
-  if (text.starts_with('+')) text.remove_prefix(1);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc::result_out_of_range) {
     value = std::strtod(std::string(text).c_str(), nullptr);  // 0 or infinite
@@ -59,7 +60,7 @@ class Lines {
                                    : " \t") {
     // The last line before the damage could look complete although it is not.
     if (!file.damage.empty()) rest_ = rest_.substr(0, rest_.rfind('\n') + 1);
-    if (rest_.starts_with("\xEF\xBB\xBF")) rest_.remove_prefix(3);  // byte order mark
+    rest_ = without_byte_order_mark(rest_);
   }
 
   // Reads the next line that is not blank. Returns false at the end. Throws DataError if its quotes
@@ -170,6 +171,7 @@ class TableReader {
     }
     if (is_header(lines_.fields(), header_)) {
       table_.names = lines_.texts();
+      check_names();
     }
     return table_;
   }
@@ -196,6 +198,15 @@ class TableReader {
   }
 
  private:
+  void check_names() const {
+    const auto nameless = std::ranges::find(table_.names, "");
+    if (nameless == table_.names.end()) return;
+    throw DataError(place(table_.path, lines_.number(), nameless - table_.names.begin(), {}),
+                    "has no name; if it is the index of pandas, remove it (to_csv(path, "
+                    "index=False)), since it "
+                    "would be a feature");
+  }
+
   // Reads a record, and passes an error to the policy.
   template <class Read>
   void try_record(Read read) {
@@ -241,10 +252,9 @@ class TableReader {
   float number(size_t column, std::string_view field) const {
     double value = 0;
     std::string problem;
-    if (field.empty()) {
-      problem = "is empty; expected a number";
-    } else if (!parse(field, value)) {
-      problem = fmt::format("'{}' is not a number", field);
+    if (field.empty() || !parse(field, value)) {
+      problem = field.empty() ? "is empty; expected a number"
+                              : fmt::format("'{}' is not a number", field);
       if (table_.columns == 1 && field.find_first_of(",;\t") != field.npos) {
         problem += "; data.csv.delimiter sets the separator of columns";
       }

@@ -150,9 +150,12 @@ class RowSplitter {
   int64_t line_ = 1;
 };
 
-bool ends_with_any(std::string_view path, std::initializer_list<std::string_view> endings) {
-  if (path.ends_with(".gz")) path.remove_suffix(3);
-  return std::ranges::any_of(endings, [&](std::string_view end) { return path.ends_with(end); });
+// Ignores case and a ".gz" behind the ending.
+bool ends_with_any(const std::string& path, std::initializer_list<const char*> endings) {
+  const std::string all = upper(path);
+  std::string_view name = all;
+  if (name.ends_with(".GZ")) name.remove_suffix(3);
+  return std::ranges::any_of(endings, [&](const char* end) { return name.ends_with(upper(end)); });
 }
 
 // A link that cannot be followed is a file, which then cannot be read.
@@ -208,9 +211,8 @@ void RecordReader::add(LabeledRecord record) {
 
 std::string RecordReader::text_of(const File& file) {
   if (!file.damage.empty()) bad(file.path, file.damage);
-  std::string text(file.bytes.begin(), file.bytes.end());
-  if (text.starts_with("\xef\xbb\xbf")) text.erase(0, 3);  // a byte order mark
-  return text;
+  return std::string(without_byte_order_mark(
+      {reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()}));
 }
 
 // Returns the index of a column. Throws DataError if there is none or several, unless `optional`.

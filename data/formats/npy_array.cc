@@ -146,10 +146,12 @@ std::string unsupported_type(std::string_view descr) {
   if (descr.substr(0, 1) == ">") {
     return fmt::format("is big-endian ('{}'); save x.astype('<{}')", descr, descr.substr(1));
   }
-  const bool integers = descr.size() > 1 && (descr[1] == 'i' || descr[1] == 'u');
+  const char kind = descr.size() > 1 ? descr[1] : 'f';
   return fmt::format(
-      "has elements of type '{}'; only u1, i4, i8, f4 and f8 are supported: save x.astype('{}')",
-      descr, integers ? "i8" : "f4");
+      "has elements of type '{}'; only u1, i4, i8, f4 and f8 are supported: save {}", descr,
+      kind == 'i' || kind == 'u'   ? "x.astype('i8') for labels, x.astype('f4') for inputs"
+      : kind == 'U' || kind == 'S' ? "np.unique(x, return_inverse=True)[1]"
+                                   : "x.astype('f4')");
 }
 
 DType dtype_of(std::string_view descr, const std::string& where) {

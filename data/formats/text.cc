@@ -9,6 +9,7 @@
 #include "core/error.h"
 #include "core/utf8.h"
 #include "data/files/file.h"
+#include "data/files/lines.h"
 #include "data/formats/formats.h"
 #include "data/formats/token_windows.h"
 
@@ -17,8 +18,10 @@ namespace {
 
 constexpr int32_t kUnknown = -1;
 
+// Returns the text behind a byte order mark.
 std::string_view text_of(const File& file) {
-  return {reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()};
+  return without_byte_order_mark(
+      {reinterpret_cast<const char*>(file.bytes.data()), file.bytes.size()});
 }
 
 // Returns the number of bytes without a character that is cut off at the end of the text.
@@ -37,12 +40,12 @@ std::vector<int32_t> decode(const File& file) {
   for (size_t at = 0; at < text.size();) {
     const auto [character, length] = utf8_character(text, at);
     if (length == 0) {
-      const bool cut = utf8_length(file.bytes[at]) > text.size() - at;
+      const bool cut = utf8_length(static_cast<uint8_t>(text[at])) > text.size() - at;
       if (cut && !file.damage.empty()) break;  // the damage is reported
       throw DataError(file.path,
                       fmt::format("is not UTF-8 at byte {}; set data.text.vocabulary: BYTES to "
                                   "read any file",
-                                  at));
+                                  at + file.bytes.size() - text.size()));
     }
     characters.push_back(character);
     at += length;

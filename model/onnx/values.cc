@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "model/onnx/importer.h"
 
 namespace trireme::model::onnx {
@@ -186,7 +187,7 @@ std::string Importer::name_for(const NodeView& node, std::string_view kind,
       name += (name.empty() ? "" : ".") + std::string(kind);
     }
   }
-  if (name.empty()) name = fmt::format("{}_{}", kind, layers_.size());
+  name = name.empty() ? fmt::format("{}_{}", kind, layers_.size()) : printable(name);
   std::string unique = name;
   for (int i = 2; !names_.insert(unique).second; ++i) unique = fmt::format("{}_{}", name, i);
   return unique;

@@ -16,8 +16,8 @@
 #include "core/openmp.h"
 #include "core/random.h"
 #include "trainer/config/device.h"
-#include "trainer/config/run_folder.h"
 #include "trainer/infer/predictor.h"
+#include "trainer/infer/trained_model.h"
 #include "trainer/report/sample_info.h"
 
 namespace trireme {
@@ -41,15 +41,15 @@ std::vector<std::byte> random_batch(const TensorSpec& input, int64_t rows) {
 
 int run(const std::string& path, int64_t rows, int threads, double seconds,
         train::BatchNormMode norms) {
-  const train::RunFolder folder = train::find_run(path);
-  const train::Config config = train::load_config(
-      folder.config().string(), std::vector<std::string>{fmt::format("train.threads={}", threads)});
-  const train::SampleInfo facts = train::read_sample_info(folder.path, config);
+  const std::vector<std::string> assignments = {fmt::format("train.threads={}", threads)};
+  const train::TrainedRun trained =
+      train::find_trained_run(path, assignments, train::warn_on_stderr);
+  const train::Config& config = trained.config;
+  const train::SampleInfo facts = train::samples_of(trained);
   const auto alone = comm::create_local_communicator();
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);
-  const train::TrainedModel model(config, *backend, facts.spec, path, rows, norms,
-                                  train::warn_on_stderr);
+  const train::TrainedModel model(config, *backend, facts.spec, trained.checkpoint, rows, norms);
   train::Predictor predictor(model, *backend, rows);
   const std::vector<std::byte> batch = random_batch(facts.spec.input, rows);
   for (int i = 0; i < 3; ++i) predictor.run(batch.data(), rows);

@@ -63,10 +63,34 @@ TEST_F(CsvTest, DetectsAHeader) {
   EXPECT_SAYS(error("0,1,2\n1,2,0\n"), "line 1: is 0, 1, 2, ..., as pandas names columns");
   EXPECT_EQ(open("0,1,2\n1,2,1\n", "header: PRESENT ")->size(), 1);
   EXPECT_EQ(open("0,1,2\n1,2,1\n1,2,0\n", "header: ABSENT ")->size(), 3);
+  EXPECT_SAYS(error("1,+-2,0\n1,2,1\n"), "line 1, column 2: '+-2' is not a number");
   // A damaged first row is not mistaken for a header.
   EXPECT_SAYS(error("1,x,0\n1,2,1\n"),
               ": line 1, column 2: 'x' is not a number; this line contains numbers");
   EXPECT_SAYS(error("a,b,c\n1,2,0\n", "header: ABSENT "), "line 1, column 1: 'a' is not a number");
+}
+
+TEST_F(CsvTest, TheLastColumnIsNotTheLabelIfAnotherOneIsNamedSo) {
+  const std::string table = "Label,p0,p1\n0,7,9\n1,8,9\n";
+  EXPECT_SAYS(refused("train_file: 'x.csv'", table),
+              "data.csv.label: is not set, so that the last column of");
+  EXPECT_THAT(input(*open(table, "label: 'Label' "), 0), ElementsAre(7, 9));
+  EXPECT_THAT(input(*open(table, "label: 'p1' regression: true "), 0), ElementsAre(0, 7));
+  EXPECT_EQ(open("p0,p1,label\n7,9,0\n8,9,1\n")->size(), 2);
+  EXPECT_SAYS(open(table, "label: 'Label' ")->description(), "x.csv (label 'Label'): 2 samples");
+}
+
+TEST_F(CsvTest, ColumnsOfAHeaderHaveNames) {
+  EXPECT_SAYS(error(",a,b\n0,7,1\n1,8,0\n"),
+              "line 1, column 1: has no name; if it is the index of pandas, remove it");
+  EXPECT_SAYS(error(",0,1\n0,7,1\n1,8,0\n"),
+              "line 1, column 1: is empty; expected a number; this line contains numbers");
+}
+
+TEST_F(CsvTest, FilesThatAreNotOnADisk) {
+  std::filesystem::create_symlink("/proc/self/status", folder.path("x.csv"));
+  EXPECT_SAYS(data_error(folder.config("csv { train_file: 'x.csv' }")),
+              "x.csv: has more than its size, 0 bytes");
 }
 
 TEST_F(CsvTest, AcceptsBlanksQuotesLineEndsAndByteOrderMark) {

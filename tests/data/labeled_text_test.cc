@@ -86,7 +86,7 @@ TEST_F(LabeledTextTest, OtherColumns) {
 }
 
 TEST_F(LabeledTextTest, FoldersByClass) {
-  folder.write("train/pos/2.txt", "good");
+  folder.write("train/pos/2.TXT", "good");
   folder.write("train/pos/1.txt", "good film\n");
   folder.write("train/neg/1.txt", "bad");
   folder.write("train/neg/notes.md", "no text of the class");

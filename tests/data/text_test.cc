@@ -40,7 +40,8 @@ class TextTest : public ::testing::Test {
 };
 
 TEST_F(TextTest, CharactersAreNumberedByCodePoint) {
-  folder.write("a.txt", "n\xc3\xa4h\xe2\x82\xac\nn\xf0\x9f\x98\x80h, aha");  // näh€⏎n😀h, aha
+  // näh€⏎n😀h, aha, behind a byte order mark
+  folder.write("a.txt", "\xef\xbb\xbfn\xc3\xa4h\xe2\x82\xac\nn\xf0\x9f\x98\x80h, aha");
   const auto dataset = open("length: 4");
   ASSERT_EQ(dataset->size(), 3);
   EXPECT_EQ(dataset->spec().input, (TensorSpec{DType::kI32, Shape{4}, {}}));
@@ -113,7 +114,8 @@ TEST_F(TextTest, UnknownCharacters) {
 
 TEST_F(TextTest, RejectsInvalidUtf8) {
   for (const auto& [text, at] : std::initializer_list<std::pair<std::string, int>>{
-           {"ab\x80", 2},      // a continuation byte
+           {"ab\x80", 2},  // a continuation byte
+           {"\xef\xbb\xbfg\xff", 4},
            {"a\xc0\xafz", 1},  // overlong
            {"a\xe0\x80\xaf", 1},
            {"a\xf0\x80\x80\xaf", 1},

@@ -190,6 +190,25 @@ TEST_F(DataChange, EvalNamesItsCheckpoint) {
   EXPECT_THAT(damaged.out, HasSubstr("after step 12: "));
 }
 
+// The configuration of the latest start may not be theirs.
+TEST_F(DataChange, CheckpointsAreUsedWithTheConfigurationTheyWereTrainedWith) {
+  const std::string older = (run_dir() / "checkpoints" / "step-00000012").string();
+  const std::string table = scratch_.write("rows.csv", "1,2\n3,4\n5,6\n");
+  const auto outputs = [&] {
+    const fs::path exported = scratch_ / "exported.onnx";
+    std::vector<std::string> all = {run({"eval", older, "--json"}).out,
+                                    run({"predict", older, table}).out};
+    EXPECT_EQ(run({"export", older, exported.string()}).code, 0);
+    all.push_back(read_file(exported));
+    all[0].erase(all[0].find("\"seconds\""));
+    return all;
+  };
+  const auto before = outputs();
+  const Outcome changed = train({"--set", "data.normalize.mean=9", "--set", "data.csv.scale=7"});
+  ASSERT_EQ(changed.code, 0) << changed.error;
+  EXPECT_EQ(outputs(), before);
+}
+
 // The labels may be missing, and skipped rows do not change the numbers of the others.
 TEST_F(DataChange, PredictSkipsBadRowsOfATable) {
   const std::string table = scratch_.write("rows.csv", "1,2,\n3,oops,\n5,6,?\n");

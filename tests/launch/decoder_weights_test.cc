@@ -13,8 +13,8 @@
 #include "tests/launch/program.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/config/device.h"
-#include "trainer/config/run_folder.h"
 #include "trainer/infer/predictor.h"
+#include "trainer/infer/trained_model.h"
 #include "trainer/report/sample_info.h"
 
 namespace trireme::testing {
@@ -102,13 +102,14 @@ INSTANTIATE_TEST_SUITE_P(Decoders, DecoderWeights, ::testing::Values(&kGpt2, &kL
 TEST_P(DecoderWeights, ComputesTheLogitsOfTransformers) {
   const auto sequences = read_sequences(decoder());
   const auto rows = std::ssize(sequences);
-  const train::Config config = train::load_config(train::find_run(folder()).config().string(), {});
-  const train::SampleInfo info = train::read_sample_info(folder(), config);
+  const train::TrainedRun run = train::find_trained_run(folder(), {}, train::warn_on_stderr);
+  const train::Config& config = run.config;
+  const train::SampleInfo info = train::samples_of(run);
   const auto alone = comm::create_local_communicator();
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);
-  const train::TrainedModel model(config, *backend, info.spec, folder(), rows,
-                                  train::BatchNormMode::kFolded, train::warn_on_stderr);
+  const train::TrainedModel model(config, *backend, info.spec, run.checkpoint, rows,
+                                  train::BatchNormMode::kFolded);
   train::Predictor predictor(model, *backend, rows);
 
   const auto length = static_cast<size_t>(info.spec.input.shape[0]);

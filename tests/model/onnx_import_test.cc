@@ -435,6 +435,13 @@ TEST(OnnxImport, RejectsOutputsWithoutAnInput) {
                {"'y', that does not depend on an input"});
 }
 
+TEST(OnnxImport, NamesOfLayersCannotControlTheTerminal) {
+  Model model({2});
+  model.node("Gemm", {"x", "\x1b[2J\nwarning: fire.weight"}, "y");
+  model.floats("\x1b[2J\nwarning: fire.weight", {2, 2}, {1, 2, 3, 4});
+  EXPECT_EQ(model.read().network.layer(0).name(), "\\x1b[2J\\nwarning: fire");
+}
+
 TEST(OnnxImport, ConversionToIntegersIsNotSupported) {
   const auto cast = [](const char* before, int64_t type) {
     Model model({2});

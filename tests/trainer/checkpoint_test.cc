@@ -347,8 +347,8 @@ TEST_F(CheckpointTest, SkipsAStateWhoseStepDiffersFromTheFolder) {
   EXPECT_EQ(found->state.step, 1);
   const std::string message =
       "state.json: is damaged: step is 2, but the folder is named step-00000099";
-  ASSERT_EQ(warnings_.size(), 1u);
-  EXPECT_NE(warnings_[0].find(message), std::string::npos) << warnings_[0];
+  ASSERT_EQ(warnings_.size(), 2u);  // the first: `latest` names another one
+  EXPECT_NE(warnings_[1].find(message), std::string::npos) << warnings_[1];
   EXPECT_NE(error_of(renamed / "").find(message), std::string::npos) << error_of(renamed / "");
   // Under any other name it is accepted, as a copy made by a user.
   fs::rename(renamed, folder_.path() / "kept");
@@ -507,6 +507,21 @@ TEST_F(CheckpointTest, ReplacesADamagedCheckpointOfTheSameStep) {
   const auto found = newest();
   ASSERT_TRUE(found);
   EXPECT_EQ(found->state.step, 7);
+}
+
+TEST_F(CheckpointTest, MissingCheckpointsAreReported) {
+  save(1);
+  fs::remove_all(save(2));
+  EXPECT_EQ(newest()->state.step, 1);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_NE(warnings_[0].find("latest names step-00000002, which is missing; the newest is "
+                              "step-00000001"),
+            std::string::npos)
+      << warnings_[0];
+  fs::remove_all(checkpoints() / "step-00000001");
+  EXPECT_THROW(newest(), DataError);
+  Checkpoints(checkpoints(), 1).remove_pointers();
+  EXPECT_FALSE(newest());
 }
 
 TEST_F(CheckpointTest, SetsLaterCheckpointsAside) {

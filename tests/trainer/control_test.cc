@@ -142,8 +142,7 @@ TEST_P(ControlTest, BalancedClassWeightsAreSavedAsNumbers) {
   EXPECT_FLOAT_EQ(numbers.class_weights(2), 3.8F);
   // Evaluating the checkpoint weights the loss in the same way.
   const auto last = events("table", "eval").back();
-  const Evaluation result =
-      evaluate_checkpoint(other, *world_, folder("table").string()).evaluation;
+  const Evaluation result = evaluate_checkpoint(other, *world_, newest("table")).evaluation;
   EXPECT_NEAR(*result.metrics.loss, last["eval_loss"].get<double>(), 1e-6);
 }
 
@@ -266,7 +265,7 @@ TEST_P(ControlTest, EarlyStoppingReportsTheBestEvaluation) {
   // The newest checkpoint is that of the last step; evaluations of the run use the best one.
   EXPECT_EQ(newest_step("early"), evals.back()["step"].get<int64_t>());
   const auto tested =
-      evaluate_checkpoint(config(kOverfits, "early", kNoise), *world_, folder("early").string());
+      evaluate_checkpoint(config(kOverfits, "early", kNoise), *world_, newest("early"));
   EXPECT_EQ(tested.state.step, best_step);
   EXPECT_NEAR(*tested.evaluation.metrics.loss, (*best)["eval_loss"].get<double>(), 1e-6);
 

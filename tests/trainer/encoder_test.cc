@@ -83,7 +83,7 @@ TEST_P(EncoderTest, EvaluationMasksTheSameTokensEachTime) {
   run(kBert, "run", tokens({"train.max_steps=12"}));
   const auto loss = events("run", "eval").back()["eval_loss"].get<double>();
   const Config config = parse_config(slurp(folder("run") / "config.txtpb"), "config", {});
-  const Evaluation result = evaluate_checkpoint(config, *world_, folder("run").string()).evaluation;
+  const Evaluation result = evaluate_checkpoint(config, *world_, newest("run")).evaluation;
   EXPECT_NEAR(*result.metrics.loss, loss, 1e-5 * loss);
   EXPECT_FALSE(events("run", "eval").back().contains("eval_bits_per_byte"));
 }

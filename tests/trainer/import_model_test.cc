@@ -13,7 +13,10 @@ namespace {
 // A model of images [3, 4, 4] in 5 classes that begins with ImageNet's normalization.
 class ImportModel : public testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { write(1.0F / 255); }
+
+  // `scale` is the factor by which the model multiplies its input before it normalizes it.
+  void write(float scale) {
     ModelConfig model;
     NetworkConfig& network = *model.mutable_network();
     network.set_name("others");
@@ -26,7 +29,7 @@ class ImportModel : public testing::Test {
     input.input = {DType::kU8, {3, 4, 4}, Layout::row_major()};
     input.target = {DType::kI32, Shape{}, Layout::row_major()};
     input.classes = 5;
-    input.scale = 1.0F / 255;
+    input.scale = scale;
     input.mean = {0.5F, 0.25F, 0.75F};
     input.stddev = {0.2F};
     const model::Weights weights = {{"fc.weight", {{5, 48}, std::vector<float>(240, 0.5F)}},
@@ -81,6 +84,17 @@ TEST_F(ImportModel, UsesTheNormalizationOfTheFile) {
   // Values of CSV files are not divided by 255.
   const Config rows = load("csv { train_file: 'x.csv' shape: [3, 4, 4] }");
   EXPECT_NEAR(rows.run.data().normalize().mean(1), 0.25 * 255, 1e-3);
+}
+
+// As in models of PyTorch whose input is that of ToTensor.
+TEST_F(ImportModel, RecognizesPixelsFromZeroToOne) {
+  write(1);
+  const Config config = load("synthetic {}");
+  EXPECT_NEAR(config.run.data().normalize().mean(1), 0.25, 1e-6);
+  EXPECT_NEAR(config.run.data().normalize().std(0), 0.2, 1e-6);
+  EXPECT_TRUE(load("synthetic {} normalize { mean: [0.5, 0.25, 0.75] std: 0.2 }").warnings.empty());
+  const Config rows = load("csv { train_file: 'x.csv' shape: [3, 4, 4] }");
+  EXPECT_NEAR(rows.run.data().normalize().mean(1), 0.25, 1e-6);
 }
 
 TEST_F(ImportModel, WarnsIfTheDataIsNormalizedDifferently) {

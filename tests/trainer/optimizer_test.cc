@@ -246,7 +246,7 @@ TEST_P(EmaTest, IsUsedByEvaluationAndInference) {
   const double loss = events("ema", "eval").back()["eval_loss"];
   EXPECT_NE(loss, events("plain", "eval").back()["eval_loss"].get<double>());
   const CheckpointEvaluation again = evaluate_checkpoint(
-      config(kOwnNorm, "ema"), *world_, checkpoint("ema", 6).string(), std::nullopt, false);
+      config(kOwnNorm, "ema"), *world_, open_checkpoint(checkpoint("ema", 6)), std::nullopt, false);
   EXPECT_NEAR(again.evaluation.metrics.loss.value(), loss, 1e-6 * loss);
   if (world_->rank() != 0) return;
   const Tensors saved = averages("ema", 6);

@@ -112,9 +112,9 @@ TEST_P(PrecisionTest, EvaluatesACheckpoint) {
     const auto settings = in(t.precision, {"train.max_steps=6"});
     run(kOwnNorm, t.precision, settings);
     const auto last = events(t.precision, "eval").back();
-    const Evaluation result = evaluate_checkpoint(config(kOwnNorm, t.precision, settings), *world_,
-                                                  folder(t.precision).string())
-                                  .evaluation;
+    const Evaluation result =
+        evaluate_checkpoint(config(kOwnNorm, t.precision, settings), *world_, newest(t.precision))
+            .evaluation;
     EXPECT_NEAR(*result.metrics.loss, last["eval_loss"].get<double>(), 1e-6);
     EXPECT_EQ(result.metrics.accuracy, last["eval_accuracy"].get<double>());
   }

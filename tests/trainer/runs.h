@@ -14,6 +14,7 @@
 #include "devices.h"
 #include "temporary_folder.h"
 #include "tests/comm/ranks.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/run/train.h"
 
 namespace trireme::train {
@@ -110,6 +111,10 @@ class RunTest : public ::testing::TestWithParam<std::string> {
     std::string digits = std::to_string(step);
     digits.insert(0, 8 - digits.size(), '0');
     return folder(name) / "checkpoints" / ("step-" + digits);
+  }
+
+  FoundCheckpoint newest(const std::string& name) const {
+    return find_for_inference(folder(name), warn_on_stderr);
   }
 
   // Returns the contents of a file as rank 0 sees it; ranks may not share a disk.

@@ -96,6 +96,8 @@ TEST(Safetensors, RejectsInvalidTensorEntries) {
        {R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})",
         R"({"dtype":"F32","shape":[-1],"data_offsets":[0,4]})",
         R"({"dtype":"F32","shape":[1],"data_offsets":[4,0]})",
+        R"({"dtype":"F32","shape":[1],"data_offsets":[-4,0]})",
+        R"({"dtype":"F32","shape":[1.5],"data_offsets":[0,4]})",
         R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})",
         R"({"dtype":"F32","shape":[4611686018427387904,4],"data_offsets":[0,0]})",
         R"({"dtype":"F32","shape":[1,1,1,1,1,1,1],"data_offsets":[0,4]})",
@@ -107,6 +109,7 @@ TEST(Safetensors, RejectsInvalidTensorEntries) {
     std::memcpy(bytes.data(), &length, 8);
     spill(path, bytes + header + std::string(4, '\0'));
     EXPECT_TRUE(error_of(path).starts_with(path.string())) << entry << ": " << error_of(path);
+    EXPECT_NE(error_of(path).find("'a'"), std::string::npos) << error_of(path);
   }
 }
 

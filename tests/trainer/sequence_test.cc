@@ -231,7 +231,7 @@ TEST_P(SequenceTest, EvaluationCountsEveryTargetOnce) {
   // The same targets in windows of another length, which the network's positions do not limit: all
   // 241 have the same weight.
   const Config config = parse_config(slurp(folder("run") / "config.txtpb"), "config", {});
-  const Evaluation result = evaluate_checkpoint(config, *world_, folder("run").string()).evaluation;
+  const Evaluation result = evaluate_checkpoint(config, *world_, newest("run")).evaluation;
   EXPECT_EQ(result.samples, 21);
   EXPECT_NEAR(*result.metrics.loss, loss, 1e-5 * loss);
 }

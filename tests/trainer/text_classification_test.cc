@@ -163,7 +163,7 @@ TEST_P(TextClassificationTest, EvaluationsInBucketsAreThoseOfWholeSamples) {
   run(kBert, "run", texts({"train.max_steps=16"}));
   const auto event = events("run", "eval").back();
   const Config config = parse_config(slurp(folder("run") / "config.txtpb"), "config", {});
-  const Evaluation result = evaluate_checkpoint(config, *world_, folder("run").string()).evaluation;
+  const Evaluation result = evaluate_checkpoint(config, *world_, newest("run")).evaluation;
   const auto loss = event["eval_loss"].get<double>();
   EXPECT_NEAR(*result.metrics.loss, loss, 1e-5 * loss);
   EXPECT_NEAR(*result.metrics.accuracy, event["eval_accuracy"].get<double>(), 1e-9);

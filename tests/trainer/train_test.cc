@@ -203,14 +203,15 @@ TEST_P(TrainTest, EvaluatesASavedModel) {
   run(kOwnNorm, "saved", {"train.max_steps=6"});
   const auto last = events("saved", "eval").back();
   for (const fs::path& path : {folder("saved"), checkpoint("saved", 6)}) {
-    const Evaluation result =
-        evaluate_checkpoint(config(kOwnNorm, "saved"), *world_, path.string()).evaluation;
+    const Evaluation result = evaluate_checkpoint(config(kOwnNorm, "saved"), *world_,
+                                                  find_for_inference(path, warn_on_stderr))
+                                  .evaluation;
     EXPECT_EQ(result.samples, 55);
     EXPECT_NEAR(*result.metrics.loss, last["eval_loss"].get<double>(), 1e-6);
     EXPECT_EQ(result.metrics.accuracy, last["eval_accuracy"].get<double>());
   }
   expect_agreed_error(
-      [&] { evaluate_checkpoint(config(kPlain, "saved"), *world_, folder("saved").string()); },
+      [&] { evaluate_checkpoint(config(kPlain, "saved"), *world_, newest("saved")); },
       ExitCode::kBadConfig, "another model");
 }
 
@@ -219,8 +220,7 @@ TEST_P(TrainTest, MetricsAreTheSameOnAnyNumberOfRanks) {
   const std::vector<std::string> few = {"batch.micro=4", "train.max_steps=20"};
   run_alone(kPlain, "classes", few);
   const Evaluation result =
-      evaluate_checkpoint(config(kPlain, "classes", few), *world_, folder("classes").string())
-          .evaluation;
+      evaluate_checkpoint(config(kPlain, "classes", few), *world_, newest("classes")).evaluation;
   const auto alone = events("classes", "eval").back();
   ASSERT_EQ(result.classes.size(), 10u);
   int64_t support = 0, right = 0;
@@ -251,7 +251,7 @@ TEST_P(TrainTest, MetricsAreTheSameOnAnyNumberOfRanks) {
       "optimizer { adam {} }\nschedule { learning_rate: 0.5 }\n";
   run_alone(kLine, "numbers", table);
   const EvaluationMetrics numbers =
-      evaluate_checkpoint(config(kLine, "numbers", table), *world_, folder("numbers").string())
+      evaluate_checkpoint(config(kLine, "numbers", table), *world_, newest("numbers"))
           .evaluation.metrics;
   const auto wanted = events("numbers", "eval").back();
   for (const MetricInfo& metric : kEvaluationMetrics) {

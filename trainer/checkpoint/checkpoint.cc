@@ -141,6 +141,11 @@ fs::path Checkpoints::continue_from(const fs::path& checkpoint, int64_t step,
   return own;
 }
 
+void Checkpoints::remove_pointers() const {
+  std::error_code ignored;  // they are replaced by the next save
+  for (const char* pointer : {kLatest, kBest}) fs::remove(folder_ / pointer, ignored);
+}
+
 fs::path Checkpoints::set_aside(const std::string& name) const {
   const std::string aside = kSetAside + name.substr(name.rfind(kStepPrefix));
   fs::path to = folder_ / aside;
@@ -285,6 +290,18 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
 
 std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, const Warn& warn) {
   const std::vector<fs::path> all = Checkpoints(folder, 1).list();
+  const auto latest = named_by(folder / kLatest);
+  std::error_code none;
+  if (latest && !fs::exists(*latest, none)) {
+    const std::string problem =
+        fmt::format("names {}, which is missing", latest->filename().string());
+    if (all.empty()) {
+      throw DataError((folder / kLatest).string(),
+                      problem + "; restore it or, to start anew, remove this file");
+    }
+    warn(fmt::format("{} {}; the newest is {}", (folder / kLatest).string(), problem,
+                     all.front().filename().string()));
+  }
   std::string last;
   for (const fs::path& path : all) {
     try {
@@ -312,7 +329,10 @@ template <class Choose>
 FoundCheckpoint open_or_choose(const fs::path& path, const Choose& choose) {
   if (const auto named = named_by(path)) return open_checkpoint(*named);
   std::error_code none;
-  if (!fs::is_directory(path, none)) throw DataError(path.string(), "no such folder");
+  if (!fs::exists(path, none)) throw DataError(path.string(), "no such folder");
+  if (!fs::is_directory(path, none)) {
+    throw DataError(path.string(), "is not a checkpoint: name a run's folder or a step-N in it");
+  }
   const fs::path absolute = fs::absolute(path).lexically_normal();
   const fs::path name =
       absolute.has_filename() ? absolute.filename() : absolute.parent_path().filename();

@@ -50,6 +50,8 @@ class Checkpoints {
   // has this name is set aside, too. Updates `latest`. Returns the path of the checkpoint.
   std::filesystem::path continue_from(const std::filesystem::path& checkpoint, int64_t step,
                                       const Warn& warn) const;
+  // Removes `best` and `latest`, before a run starts anew.
+  void remove_pointers() const;
   // Returns the paths of all checkpoints, newest first, without opening them. Throws DataError if
   // the folder cannot be read.
   std::vector<std::filesystem::path> list() const;
@@ -90,8 +92,9 @@ struct FoundCheckpoint {
 // checkpoint was written by a newer version.
 FoundCheckpoint open_checkpoint(const std::filesystem::path& path);
 // Returns the newest undamaged checkpoint in the folder, and calls `warn` for each damaged one that
-// is newer. Returns nullopt if there are no checkpoints. Throws DataError if all are damaged, and
-// ConfigError if one was written by a newer version.
+// is newer, or missing although `latest` names it. Returns nullopt if there are no checkpoints.
+// Throws DataError if all are damaged or missing, and ConfigError if one was written by a newer
+// version.
 std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& folder,
                                                  const Warn& warn);
 // Returns the checkpoint that a user's path names: a checkpoint, `best` or `latest`, or the newest

@@ -157,8 +157,8 @@ void SafetensorsReader::add(const std::string& name, const nlohmann::json& entry
     extents = integers_from<int64_t>(entry.at("shape"));
     offsets = integers_from<uint64_t>(entry.at("data_offsets"));
     dtype = entry.at("dtype").get<std::string>();
-  } catch (const nlohmann::json::exception&) {  // its message does not name the tensor
-    refuse("lacks a valid shape, data_offsets or dtype");
+  } catch (const std::exception& error) {
+    refuse(fmt::format("lacks a valid shape, data_offsets or dtype: {}", error.what()));
   }
   if (extents.size() > Shape::kMaxRank) {
     refuse(fmt::format("has {} dimensions; at most {} are supported", extents.size(),

@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "core/text.h"
+#include "data/files/lines.h"
 #include "trainer/config/config_text.h"
 #include "trainer/config/config_validate.h"
 #include "trainer/config/deprecated_fields.h"
@@ -158,7 +159,10 @@ Config load_config(const std::string& name, std::span<const std::string> assignm
   std::error_code ignored;  // a missing file is reported below
   const std::filesystem::file_status status = std::filesystem::status(path, ignored);
   if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status)) {
-    throw ConfigError(path, "cannot be read: it is not a regular file");
+    throw ConfigError(path,
+                      std::filesystem::is_directory(status)
+                          ? "is a folder, not a configuration; that of a run is its config.txtpb"
+                          : "cannot be read: it is not a regular file");
   }
   if (std::filesystem::is_regular_file(status) &&
       std::filesystem::file_size(path, ignored) > kMaxBytes) {
@@ -171,7 +175,7 @@ Config load_config(const std::string& name, std::span<const std::string> assignm
     const std::string reason = std::strerror(errno);
     throw ConfigError(path, "cannot be read: " + reason + suggest_config(path));
   }
-  return parse_config(text.str(), path, assignments);
+  return parse_config(std::string(data::without_byte_order_mark(text.view())), path, assignments);
 }
 
 std::string to_text(const RunConfig& config) {

@@ -13,11 +13,13 @@
 namespace trireme::train {
 namespace {
 
+constexpr float kPixelScale = 1.0F / 255;
+
 // Returns the factor by which the data's values are scaled before normalization; nothing if it
 // depends on the data's files.
 std::optional<float> scale_of(const DataConfig& data) {
   if (data.has_csv()) return data.csv().scale();
-  if (!data.has_npy()) return 1.0F / 255;
+  if (!data.has_npy()) return kPixelScale;
   if (data.npy().has_scale()) return data.npy().scale();
   return std::nullopt;
 }
@@ -39,13 +41,19 @@ bool nearly_equal(const google::protobuf::RepeatedField<float>& a,
   return true;
 }
 
+// Whether a model normalizes pixels from 0 to 1. Pixels from 0 to 255 have larger deviations.
+bool takes_unit_pixels(const model::InputNormalization& found) {
+  const auto at_most_1 = [&](float value) { return std::abs(value / found.scale) <= 1; };
+  return std::ranges::all_of(found.mean, at_most_1) && std::ranges::all_of(found.stddev, at_most_1);
+}
+
 std::string text_of(const NormalizeConfig& normalize) {
   return fmt::format("mean: [{}] std: [{}]", fmt::join(normalize.mean(), ", "),
                      fmt::join(normalize.std(), ", "));
 }
 
 // Sets data.normalize, which applies to scaled values, from the normalization of the file, which
-// applies to stored values. Warns if it is set already and differs.
+// applies to stored values or to pixels from 0 to 1. Warns if it is set already and differs.
 void import_normalization(const model::InputNormalization& found, const std::string& file,
                           Config& config) {
   if (found == model::InputNormalization()) return;
@@ -55,7 +63,8 @@ void import_normalization(const model::InputNormalization& found, const std::str
         fmt::format("{} normalizes its input; make sure that data.normalize is the same", file));
     return;
   }
-  const float factor = *scale / found.scale;
+  const bool scaled = *scale == kPixelScale && takes_unit_pixels(found);
+  const float factor = (scaled ? 1 : *scale) / found.scale;
   NormalizeConfig normalize;
   for (const float mean : found.mean) normalize.add_mean(mean * factor);
   for (const float stddev : found.stddev) normalize.add_std(stddev * factor);

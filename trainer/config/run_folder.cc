@@ -62,9 +62,11 @@ RunFolder find_run(const fs::path& path) {
     if (fs::exists(run.config())) return run;
     run.path = run.path.parent_path();
   }
-  throw ConfigError(path.string(),
-                    fmt::format("no {} here or above: this is not the folder of a run",
-                                run.config().filename().string()));
+  throw ConfigError(
+      path.string(),
+      fmt::format("no {} here or above: this is not the folder of a run; a checkpoint "
+                  "is only used within its run's folder",
+                  run.config().filename().string()));
 }
 
 fs::path RunFolder::log(int rank) const { return path / "log" / fmt::format("rank-{}.log", rank); }

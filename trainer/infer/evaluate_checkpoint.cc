@@ -3,7 +3,6 @@
 #include "comm/control.h"
 #include "data/external_data.h"
 #include "data/fingerprint.h"
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
@@ -14,7 +13,8 @@
 namespace trireme::train {
 
 CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
-                                         comm::Communicator& communicator, const std::string& path,
+                                         comm::Communicator& communicator,
+                                         const FoundCheckpoint& checkpoint,
                                          const std::optional<SampleInfo>& trained_on,
                                          bool with_details, const data::TableColumns& columns) {
   Config config = trained_with;
@@ -26,12 +26,6 @@ CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
   std::unique_ptr<data::Dataset> dataset;
   std::unique_ptr<TrainedModel> model;
   std::unique_ptr<Evaluator> evaluator;
-  std::string checkpoint;  // chosen by one rank: a run that goes on may have a newer one any time
-  comm::together(communicator, [&] {
-    if (communicator.rank() == 0)
-      checkpoint = find_for_inference(path, warn_on_stderr).path.string();
-  });
-  checkpoint = broadcast(communicator, checkpoint, 0);
   comm::together(communicator, [&] {
     const BatchPlan plan = plan_batch(config, communicator.size());
     dataset = open_data(config, data::Part::kEvaluation, opening_progress(communicator), columns);
@@ -41,21 +35,22 @@ CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
     }
     data::LoaderOptions loading = loader_options(config, communicator, *dataset, spare);
     loading.order.shuffle = false;
-    const Warn silent = [](const std::string&) {};
     model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), checkpoint,
-                                           plan.micro, BatchNormMode::kUnfolded, silent);
+                                           plan.micro, BatchNormMode::kUnfolded);
     evaluator = std::make_unique<Evaluator>(model->graph(), *backend, communicator, *dataset,
                                             model->parameters(), model->arrays(),
                                             std::span<std::byte>(), plan, loading);
   });
   RankProperties properties = sample_properties(*dataset);
-  properties.emplace_back("step of " + checkpoint, std::to_string(model->state().step));
+  properties.emplace_back("step of " + checkpoint.path.string(),
+                          std::to_string(checkpoint.state.step));
   require_same_properties(communicator, properties);
   Evaluation result = evaluator->run([] { return false; }, with_details);
   const data::BadRecords opened = dataset->bad_records();
   result.bad.count += opened.count;
   result.bad.first.insert(result.bad.first.begin(), opened.first.begin(), opened.first.end());
-  CheckpointEvaluation evaluation{std::move(result), model->state(), data::output_names(*dataset)};
+  CheckpointEvaluation evaluation{std::move(result), checkpoint.state,
+                                  data::output_names(*dataset)};
   const std::optional<RunData>& saved = evaluation.state.data;
   if (communicator.rank() == 0 && saved && !trained_on) {
     evaluation.data_changes = changes(*saved, {saved->training, data::fingerprint_of(*dataset)});

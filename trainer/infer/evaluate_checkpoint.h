@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "trainer/checkpoint/checkpoint_state.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/config.h"
 #include "trainer/report/sample_info.h"
 #include "trainer/step/evaluator.h"
@@ -22,13 +22,13 @@ struct CheckpointEvaluation {
   std::vector<std::string> data_changes = {};
 };
 
-// Evaluates a saved model and returns its metrics. All ranks must call it together. `path` is a
-// checkpoint, or the folder of a run for its newest valid checkpoint. `trained_on` must be set if
-// the data of `config` is not that of the run; see data::with_training_classes. `with_details` adds
-// scores of classes or outputs. `columns` are those of the table that the run was trained on; see
-// data::OpenOptions. Throws ConfigError if the checkpoint belongs to a different network.
+// Evaluates a checkpoint and returns its metrics. All ranks must call it together. `trained_on`
+// must be set if the data of `config` is not that of the run; see data::with_training_classes.
+// `with_details` adds scores of classes or outputs. `columns` are those of the table that the run
+// was trained on; see data::OpenOptions. Throws ConfigError if the checkpoint belongs to another
+// network.
 CheckpointEvaluation evaluate_checkpoint(const Config& config, comm::Communicator& communicator,
-                                         const std::string& path,
+                                         const FoundCheckpoint& checkpoint,
                                          const std::optional<SampleInfo>& trained_on = {},
                                          bool with_details = false,
                                          const data::TableColumns& columns = {});

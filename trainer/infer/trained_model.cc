@@ -1,5 +1,6 @@
 #include "trainer/infer/trained_model.h"
 
+#include "data/normalization.h"
 #include "model/passes/passes.h"
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
@@ -7,13 +8,29 @@
 
 namespace trireme::train {
 
+TrainedRun find_trained_run(const std::string& path, std::span<const std::string> assignments,
+                            const Warn& warn) {
+  TrainedRun run;
+  run.folder = find_run(path);
+  run.checkpoint = find_for_inference(path, warn);
+  const std::string& saved = run.checkpoint.state.config;
+  run.config = saved.empty()
+                   ? load_config(run.folder.config().string(), assignments)
+                   : parse_config(saved, run.checkpoint.path.string() + ": config", assignments);
+  return run;
+}
+
+SampleInfo samples_of(const TrainedRun& run) {
+  SampleInfo info = read_sample_info(run.folder.path, run.config);
+  data::set_normalization(run.config.run.data(), info.spec);
+  return info;
+}
+
 TrainedModel::TrainedModel(const Config& config, ops::Backend& backend,
-                           const data::SampleSpec& samples, const std::string& path, int64_t rows,
-                           BatchNormMode norms, const Warn& warn)
-    : graph_(build_network(config, samples)) {
-  const FoundCheckpoint found = find_for_inference(path, warn);
-  state_ = found.state;
-  model::Weights weights = read_model(found, graph_);
+                           const data::SampleSpec& samples, const FoundCheckpoint& checkpoint,
+                           int64_t rows, BatchNormMode norms)
+    : graph_(build_network(config, samples)), state_(checkpoint.state) {
+  model::Weights weights = read_model(checkpoint, graph_);
   if (norms == BatchNormMode::kFolded) model::fold_batch_norms(graph_, weights);
   model::Program::compile(graph_, backend,
                           {.batch = rows, .training = false, .dtype = compute_dtype(config)},

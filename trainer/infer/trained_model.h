@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "data/dataset.h"
@@ -9,8 +10,25 @@
 #include "model/graph.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/config.h"
+#include "trainer/config/run_folder.h"
+#include "trainer/report/sample_info.h"
 
 namespace trireme::train {
+
+struct TrainedRun {
+  RunFolder folder;
+  FoundCheckpoint checkpoint;
+  Config config;  // with which the checkpoint was written; that of the latest start may differ
+};
+
+// Finds the checkpoint that a path names (see find_for_inference) and applies `assignments` to its
+// configuration. Throws what find_run and find_for_inference throw, and ConfigError.
+TrainedRun find_trained_run(const std::string& path, std::span<const std::string> assignments,
+                            const Warn& warn);
+
+// Returns the description of a run's samples, with the normalization of the checkpoint's
+// configuration. Throws what read_sample_info throws, and ConfigError.
+SampleInfo samples_of(const TrainedRun& run);
 
 enum class BatchNormMode {
   kUnfolded,  // batch norms remain; outputs are bitwise those of evaluations in training
@@ -19,11 +37,10 @@ enum class BatchNormMode {
 
 class TrainedModel {
  public:
-  // Loads a model for batches of `rows` samples of the format `samples`. `path` and `warn` are
-  // passed to find_for_inference. Throws what find_for_inference throws, and ConfigError if the
+  // Loads a model for batches of `rows` samples of the format `samples`. Throws ConfigError if the
   // checkpoint belongs to a different network.
   TrainedModel(const Config& config, ops::Backend& backend, const data::SampleSpec& samples,
-               const std::string& path, int64_t rows, BatchNormMode norms, const Warn& warn);
+               const FoundCheckpoint& checkpoint, int64_t rows, BatchNormMode norms);
 
   const model::Graph& graph() const { return graph_; }
   const model::Parameters& parameters() const { return parameters_; }

@@ -108,6 +108,7 @@ std::optional<FoundCheckpoint> RunStart::choose_checkpoint() const {
             " already holds checkpoints, which --resume never would overwrite; remove them or "
             "choose another --run-dir");
   }
+  Checkpoints(own, 1).remove_pointers();
   return std::nullopt;
 }
 
