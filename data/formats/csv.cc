@@ -239,7 +239,8 @@ Samples read_csv(const DataConfig& config, Part part, const TableColumns& traine
   samples.targets = csv.regression() ? gather(table, labels) : read_labels(table, labels[0]);
   samples.source = "CSV " + table.path;
   if (const auto names = samples.columns.label_names(); !names.empty()) {
-    samples.source += fmt::format(" (label '{}')", fmt::join(names, "', '"));
+    constexpr size_t kMaxShown = 100;
+    samples.source += printable(fmt::format(" (label '{}')", fmt::join(names, "', '")), kMaxShown);
   }
   finalize(policy, samples);
   return samples;

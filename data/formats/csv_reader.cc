@@ -202,9 +202,8 @@ class TableReader {
     const auto nameless = std::ranges::find(table_.names, "");
     if (nameless == table_.names.end()) return;
     throw DataError(place(table_.path, lines_.number(), nameless - table_.names.begin(), {}),
-                    "has no name; if it is the index of pandas, remove it (to_csv(path, "
-                    "index=False)), since it "
-                    "would be a feature");
+                    "has no name; if it is the index of pandas, remove it "
+                    "(to_csv(path, index=False)), since it would be a feature");
   }
 
   // Reads a record, and passes an error to the policy.

@@ -85,10 +85,10 @@ def safetensors(header, values=b""):
     return len(text).to_bytes(8, "little") + text + values
 
 
-def onnx_model(name="x", nodes=1, shape=(3, 4), bytes_of_shape=None, graph_name="g"):
-    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=shape, raw_data=bytes(bytes_of_shape or 48))
+def onnx_model(name="x", nodes=1, shape=(3, 4), bytes_of_shape=None, graph_name="g", weight_name="w"):
+    weight = TensorProto(name=weight_name, data_type=TensorProto.FLOAT, dims=shape, raw_data=bytes(bytes_of_shape or 48))
     layers = [helper.make_node("Tanh", [f"{name}{i}"], [f"{name}{i + 1}"]) for i in range(nodes)]
-    last = helper.make_node("Gemm", [f"{name}{nodes}", "w"], ["out"], transB=1)
+    last = helper.make_node("Gemm", [f"{name}{nodes}", weight_name], ["out"], transB=1)
     graph = helper.make_graph(
         [*layers, last],
         graph_name,
@@ -217,6 +217,11 @@ class HostileTest(ProgramTest):
             ("a bomb", gzip.compress(b"1,2,0\n" * (1 << 20)) * 500),  # 3 GB from 9 MB
         ):
             self.read("t.csv", content, what, fields, refused=True)
+        self.read("t.csv", b"a,x\x1b[2J\xe2\x80\xae\n1,0\n2,1\n", "a label with control characters", fields, refused=False)
+        for file in ("status", "pagemap", "mem"):
+            (self.scratch / "t.csv").unlink()
+            (self.scratch / "t.csv").symlink_to(f"/proc/self/{file}")
+            self.data(f"/proc/self/{file}", fields, refused=True, says="t.csv")
 
     def test_texts(self):
         self.write("vocab.txt", b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\n")
@@ -376,6 +381,10 @@ class HostileTest(ProgramTest):
             self.write("m.onnx", onnx_model(graph_name=name).SerializeToString())
             self.expect_survived(f"{name[:40]!r}, inspected", "inspect", self.scratch / "m.onnx", refused=False)
             self.expect_survived(f"{name[:40]!r}, trained", "train", config, cwd=folder, refused=False)
+        self.write("m.onnx", onnx_model(weight_name=ESCAPE + ".weight").SerializeToString())
+        self.expect_survived("a layer, inspected", "inspect", self.scratch / "m.onnx", refused=False)
+        profiled = ["train", config, "--run-dir", self.scratch / "profiled", "--profile", "steps=1..1"]
+        self.expect_survived("a layer, profiled", *profiled, refused=False)
         self.assertEqual(sorted(path.name for path in folder.iterdir()), ["runs"])
         self.assertEqual(len(list((folder / "runs").iterdir())), 4)
         self.assertFalse(list(self.scratch.glob("evil*")))
