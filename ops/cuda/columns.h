@@ -210,9 +210,12 @@ __global__ void __launch_bounds__(kColumnThreads)
 template <class F>
 void merge(const char* name, Stream& stream, const void* partials, int64_t slabs, int64_t columns,
            const F& f) {
+  // At most one thread per slab; add_over_block requires one for each of the two sums.
+  const auto height =
+      static_cast<unsigned>(std::clamp<int64_t>(slabs, 2, kColumnThreads / kMergedColumns));
   const trireme::cuda::Grid grid{
       .blocks = dim3(static_cast<unsigned>((columns + kMergedColumns - 1) / kMergedColumns)),
-      .threads = dim3(kMergedColumns, kColumnThreads / kMergedColumns)};
+      .threads = dim3(kMergedColumns, height)};
   trireme::cuda::launch(name, merge_kernel<F>, grid, stream, static_cast<const double*>(partials),
                         slabs, columns, f);
 }

@@ -17,8 +17,6 @@
 namespace trireme::ops::cuda {
 namespace {
 
-constexpr int kLossThreads = 1024;
-
 // The contribution of a row to the metrics.
 struct RowResult {
   double loss;
@@ -33,13 +31,13 @@ __device__ void clear_row(T* row, int64_t columns) {
 }
 
 // Launched with one block.
-__global__ void __launch_bounds__(kLossThreads)
+__global__ void __launch_bounds__(kMaxThreads)
     add_metrics_kernel(const RowResult* results, LossRows rows, const StepState* state,
                        float* metrics) {
   const int64_t valid = rows.valid(*state);
   double loss = 0, weight = 0;
   int64_t top1 = 0, top5 = 0, labels = 0;
-  for (int64_t row = threadIdx.x; row < valid; row += kLossThreads) {
+  for (int64_t row = threadIdx.x; row < valid; row += blockDim.x) {
     loss += results[row].loss;
     weight += results[row].weight;
     top1 += results[row].top1;
@@ -249,8 +247,8 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 void add_metrics(const char* name, Stream& stream, const RowResult* results, const LossRows& rows,
                  const StepState* state, float* metrics) {
   trireme::cuda::launch(name, add_metrics_kernel,
-                        {.blocks = dim3(1), .threads = dim3(kLossThreads)}, stream, results, rows,
-                        state, metrics);
+                        {.blocks = dim3(1), .threads = block_for(rows.count, kMaxThreads)}, stream,
+                        results, rows, state, metrics);
 }
 
 }  // namespace

@@ -23,7 +23,6 @@ namespace {
 
 constexpr int64_t kPiece = 1 << 13;
 constexpr int kUpdateThreads = 256;
-constexpr int kSumThreads = 1024;
 constexpr int kQuad = 4;  // elements that a thread reads at a time
 
 struct Piece : UpdateRange {
@@ -122,10 +121,10 @@ __global__ void __launch_bounds__(kUpdateThreads)
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
-__global__ void __launch_bounds__(kSumThreads)
+__global__ void __launch_bounds__(kMaxThreads)
     sum_kernel(const double* sums, int64_t counted, int64_t count, double* total) {
   double sum = 0;
-  for (int64_t i = threadIdx.x; i < count; i += kSumThreads) {
+  for (int64_t i = threadIdx.x; i < count; i += blockDim.x) {
     sum += i < counted ? sums[i] : 0 * sums[i];
   }
   sum = row_reduce(sum, Plus());
@@ -349,9 +348,10 @@ Plan plan(const SumOfSquares& op, const ContextPtr& context, Specs given) {
         auto* sums = static_cast<double*>(scratch);
         pieces.launch_each("sum_of_squares", squares_kernel, stream, pointer<float>(args, Op::kX),
                            sums);
-        trireme::cuda::launch(
-            "sum_of_squares", sum_kernel, {.blocks = dim3(1), .threads = dim3(kSumThreads)}, stream,
-            sums, counted, static_cast<int64_t>(pieces.count()), pointer<double>(args, Op::kSum));
+        const auto count = static_cast<int64_t>(pieces.count());
+        trireme::cuda::launch("sum_of_squares", sum_kernel,
+                              {.blocks = dim3(1), .threads = block_for(count, kMaxThreads)}, stream,
+                              sums, counted, count, pointer<double>(args, Op::kSum));
       },
       scratch_bytes);
 }

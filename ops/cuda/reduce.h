@@ -5,12 +5,21 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "core/alignment.h"
 #include "core/cuda/launch.h"
 
 namespace trireme::ops::cuda {
 
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = ~0u;
+inline constexpr int kMaxThreads = 1024;  // per block
+
+// Returns the threads of a block that processes this many values: whole warps, one thread per value
+// or `max`, because threads without a value only delay the others.
+inline dim3 block_for(int64_t values, int64_t max) {
+  return dim3(
+      static_cast<unsigned>(std::min(round_up(std::max(values, int64_t{1}), kWarpSize), max)));
+}
 
 struct Plus {
   template <class T>

@@ -7,11 +7,12 @@
 
 #include "core/cuda/launch.h"
 #include "core/tensor.h"
+#include "ops/cuda/reduce.h"
 
 namespace trireme::ops::cuda {
 
-inline constexpr int kTransposeThreads = 256;
-inline constexpr int kTransposeBatch = 8;  // reads in flight per thread
+inline constexpr int kTransposeThreads = 256;  // maximum
+inline constexpr int kTransposeBatch = 8;      // reads in flight per thread
 
 // A batch of contiguous matrices [rows, columns]. They are transposed through shared memory in
 // tiles, so that adjacent threads read and write adjacent elements. A tile is square if the matrix
@@ -65,8 +66,8 @@ struct TileWalk {
         column(static_cast<int>(threadIdx.x) % tile_columns),
         offset(row * row_stride + column),
         columns_(tile_columns),
-        row_step_(kTransposeThreads / tile_columns),
-        column_step_(kTransposeThreads % tile_columns),
+        row_step_(static_cast<int>(blockDim.x) / tile_columns),
+        column_step_(static_cast<int>(blockDim.x) % tile_columns),
         offset_step_(row_step_ * row_stride + column_step_),
         offset_wrap_(row_stride - tile_columns) {}
   __device__ void next() {
@@ -125,7 +126,7 @@ void transpose(const char* name, Stream& stream, const Matrices& m, const F& f, 
   const auto tile_elements = static_cast<size_t>(m.tile_columns) * static_cast<size_t>(m.pitch());
   trireme::cuda::launch(name, transpose_kernel<F, From, To>,
                         {.blocks = dim3(static_cast<unsigned>(blocks)),
-                         .threads = dim3(kTransposeThreads),
+                         .threads = block_for(m.tile_rows * m.tile_columns, kTransposeThreads),
                          .shared_bytes = tile_elements * sizeof(To)},
                         stream, m, f, from, to);
 }
