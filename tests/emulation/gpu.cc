@@ -77,7 +77,7 @@ void Gpu::submit(cudaStream_t handle, Work work, std::shared_ptr<EventState> rec
 }
 
 NodePtr Gpu::queue(cudaStream_t stream, Work work, std::vector<NodePtr> before) {
-  auto node = std::make_shared<Node>(std::move(work), stream);
+  auto node = std::make_shared<Node>(Node{std::move(work), stream});
   node->number = queued_++;
   for (const NodePtr& other : before) {
     if (!other || other->done) continue;
@@ -237,8 +237,8 @@ void Gpu::forbid_in_capture() {
 void Gpu::begin_capture(cudaStream_t handle, cudaStreamCaptureMode mode) {
   StreamState& origin = stream(handle);
   require(!origin.capture, cudaErrorIllegalState);
-  origin.capture = std::make_shared<Capture>(handle, std::this_thread::get_id(),
-                                             mode != cudaStreamCaptureModeRelaxed);
+  origin.capture = std::make_shared<Capture>(
+      Capture{handle, std::this_thread::get_id(), mode != cudaStreamCaptureModeRelaxed});
   captures_of_thread.push_back(origin.capture);
 }
 

@@ -35,9 +35,9 @@ struct Work {
 struct Node {
   Work work;
   cudaStream_t stream;
-  std::vector<std::shared_ptr<Node>> after;  // nodes that wait for this one
-  uint64_t number = 0;                       // in the order of the calls
-  int unmet = 0;                             // number of nodes that this one waits for
+  std::vector<std::shared_ptr<Node>> after = {};  // nodes that wait for this one
+  uint64_t number = 0;                            // in the order of the calls
+  int unmet = 0;                                  // number of nodes that this one waits for
   bool done = false;
 };
 using NodePtr = std::shared_ptr<Node>;
@@ -57,30 +57,30 @@ struct Capture {
   bool strict;  // forbids calls of this thread that may block
   cudaError_t broken = cudaSuccess;
   bool ended = false;
-  Graph graph;
+  Graph graph = {};
 };
 using CapturePtr = std::shared_ptr<Capture>;
 
 struct StreamState {
   int device;
-  NodePtr last;
-  CapturePtr capture;
-  std::vector<size_t> front;  // graph nodes that the next node depends on
+  NodePtr last = {};
+  CapturePtr capture = {};
+  std::vector<size_t> front = {};  // graph nodes that the next node depends on
 };
 
 struct EventState {
   int device;
   bool timed;
-  NodePtr node;           // node of the latest record
+  NodePtr node = {};      // node of the latest record
   bool in_graph = false;  // the latest record is in a graph
-  Clock::time_point time;
-  CapturePtr capture;  // capture in which it was recorded last
-  std::vector<size_t> front;
+  Clock::time_point time = {};
+  CapturePtr capture = {};  // capture in which it was recorded last
+  std::vector<size_t> front = {};
 };
 
 struct Executable {
-  Graph graph;
-  NodePtr last;
+  Graph graph = {};
+  NodePtr last = {};
 };
 
 // State of the calling thread.

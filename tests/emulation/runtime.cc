@@ -328,8 +328,9 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* lowest, int* greatest) {
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned, int) {
   return trireme::emulation::gpu().call([&](auto&) {
-    *stream = trireme::emulation::gpu().streams.add(
-        std::make_shared<trireme::emulation::StreamState>(current_device));
+    *stream =
+        trireme::emulation::gpu().streams.add(std::make_shared<trireme::emulation::StreamState>(
+            trireme::emulation::StreamState{current_device}));
   });
 }
 
@@ -380,7 +381,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return trireme::emulation::gpu().call([&](auto&) {
     *event = trireme::emulation::gpu().events.add(std::make_shared<trireme::emulation::EventState>(
-        current_device, !(flags & cudaEventDisableTiming)));
+        trireme::emulation::EventState{current_device, !(flags & cudaEventDisableTiming)}));
   });
 }
 
@@ -456,7 +457,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
     const auto found = trireme::emulation::gpu().graphs.find(graph);
     trireme::emulation::require(found != nullptr, cudaErrorInvalidValue);
     *executable = trireme::emulation::gpu().executables.add(
-        std::make_shared<trireme::emulation::Executable>(*found));
+        std::make_shared<trireme::emulation::Executable>(trireme::emulation::Executable{*found}));
   });
 }
 
