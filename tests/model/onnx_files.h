@@ -30,6 +30,16 @@ inline ModelConfig config_of(const NetworkConfig& network) {
   return config;
 }
 
+// The kind of each layer, in order.
+using Kinds = std::vector<std::string>;
+inline Kinds kinds_of(const OnnxModel& model) {
+  Kinds kinds;
+  for (const LayerConfig& layer : model.network.layer()) {
+    kinds.emplace_back(make_layer(layer)->kind());
+  }
+  return kinds;
+}
+
 // Returns the message of the error of type E that `work` throws.
 template <class E>
 std::string error_message(const std::function<void()>& work) {

@@ -86,6 +86,16 @@ TEST_P(UpdateTest, SumOfSquares) {
   }
 }
 
+// A GPU adds up the sums of all ranges in one block, which has fewer threads than these ranges.
+TEST_P(UpdateTest, SumOfSquaresOfManyRanges) {
+  constexpr int64_t kRanges = 1500;
+  std::vector<UpdateRange> ranges;
+  for (int64_t i = 0; i < kRanges; ++i) ranges.push_back({2 * i, 2 * i + 1});
+  check({"many ranges",
+         SumOfSquares{ranges},
+         {random(full({2 * kRanges}), 1), exact(DType::kF64, {1})}});
+}
+
 TEST_P(UpdateTest, SumOfSquaresDetectsNonFiniteValues) {
   using O = SumOfSquares;
   for (double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {

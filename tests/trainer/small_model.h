@@ -1,4 +1,4 @@
-// Arrays to save and load, without a network.
+// What tests save and load: arrays without a network, and the description of data.
 #pragma once
 
 #include <memory>
@@ -8,6 +8,11 @@
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace trireme::train {
+
+inline RunData some_data() {
+  return {.training = {1797, 10, {0x0123456789abcdef, 0xffffffffffffffff}, {"a", "b"}},
+          .evaluation = {450, 10, {1, 2}}};
+}
 
 // Two parameters with padding between them, and a running statistic.
 struct SmallModel {
