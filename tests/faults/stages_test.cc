@@ -117,6 +117,7 @@ TEST_F(Stages, ASaveThatIsKilledLosesNoCheckpoint) {
                                   "checkpoint kill rank=0 index=120"}) {
     SCOPED_TRACE(place);
     fs::remove_all(run_dir());
+    ASSERT_EQ(run(train({"--set", "train.max_steps=60"}), kRanks).code, 0);
     const Outcome outcome = broken(place, kRanks);
     EXPECT_NE(outcome.code, 0);
     EXPECT_LT(outcome.seconds, kBound);
