@@ -1,5 +1,6 @@
 #include "core/json.h"
 
+#include <algorithm>
 #include <string>
 
 namespace trireme {
@@ -41,8 +42,31 @@ nlohmann::json parse_json(std::string_view text, bool throws) {
   return parse<nlohmann::json>(text, throws);
 }
 
+nlohmann::json parse_json_fields(std::string_view text,
+                                 std::initializer_list<std::string_view> names) {
+  using nlohmann::json;
+  if (!is_shallow(text)) return json(json::value_t::discarded);
+  bool in_object = false;
+  const auto keep = [&](int depth, json::parse_event_t event, const json& value) {
+    if (depth == 0) {
+      in_object = in_object || event == json::parse_event_t::object_start;
+      return true;
+    }
+    if (depth > 1 || !in_object) return false;
+    return event != json::parse_event_t::key ||
+           std::ranges::find(names, value.get_ref<const std::string&>()) != names.end();
+  };
+  return json::parse(text, keep, /*allow_exceptions=*/false);
+}
+
 nlohmann::ordered_json parse_ordered_json(std::string_view text) {
   return parse<nlohmann::ordered_json>(text, /*throws=*/true);
+}
+
+std::string json_problem(const std::exception& error) {
+  std::string_view problem = error.what();
+  if (problem.starts_with("[json.exception.")) problem.remove_prefix(problem.find("] ") + 2);
+  return std::string(problem.substr(0, problem.find("; last read: ")));
 }
 
 }  // namespace trireme

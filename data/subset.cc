@@ -77,9 +77,11 @@ std::unique_ptr<Dataset> make_subset(std::unique_ptr<Dataset> dataset, double fr
   const size_t count = dataset->size();
   const size_t held_out = std::llround(fraction * static_cast<double>(count));
   if (held_out == 0 || held_out == count) {
-    throw DataError(dataset->description(),
-                    fmt::format("data.holdout {} of {} samples leaves {} to train on", fraction,
-                                count, count - held_out));
+    throw DataError(
+        dataset->description(),
+        fmt::format(
+            "data.holdout {} of {} samples leaves none to {}", fraction, count,
+            held_out == 0 ? "evaluate; set another fraction, or data of their own" : "train on"));
   }
   const bool wanted = part == Part::kEvaluation;
   const std::vector<bool> is_held_out = draw(held_out, count, seed);

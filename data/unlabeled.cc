@@ -102,7 +102,8 @@ class UnlabeledImages final : public Records {
     std::vector<std::string> files;
     try {
       for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
-        if (!is_image(entry.path()) || entry.is_directory()) continue;
+        std::error_code none;  // of a link that cannot be followed; then reading it fails
+        if (!is_image(entry.path()) || entry.is_directory(none)) continue;
         files.push_back(entry.path().string());
       }
     } catch (const fs::filesystem_error& error) {
@@ -115,10 +116,13 @@ class UnlabeledImages final : public Records {
 
   void add_tar(const std::string& path) {
     TarMembers tar = list_tar(path);
+    const size_t before = images_.size();
     for (TarMember& member : tar.members) {
       if (is_image(member.name)) images_.push_back({path, std::move(member)});
     }
-    if (!tar.damage.empty()) bad_.add(DataError(path, tar.damage));
+    if (tar.damage.empty()) return;
+    if (images_.size() == before) throw DataError(path, tar.damage);
+    bad_.add(DataError(path, tar.damage));
   }
 
   std::string source_;

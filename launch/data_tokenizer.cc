@@ -14,6 +14,7 @@
 #include "data/tokenizers/tokenizer.h"
 #include "launch/cli.h"
 #include "launch/data.h"
+#include "launch/output_file.h"
 
 namespace trireme::cli {
 namespace {
@@ -80,6 +81,7 @@ double bytes_per_token(const data::Tokenizer& tokenizer, const std::string& path
 }
 
 int train(const DataTokenizerOptions& options) {
+  for (const std::string& file : options.files) require_another_file(options.out, file);
   NewFile out(options.out);  // an error should not wait until the training is done
   Lines lines(options.files);
   const std::string model = data::train_sentencepiece(

@@ -16,6 +16,7 @@
 #include "launch/commands.h"
 #include "launch/data.h"
 #include "launch/options.h"
+#include "launch/output_file.h"
 #include "launch/table.h"
 #include "trainer/base/json.h"
 #include "trainer/infer/evaluate_checkpoint.h"
@@ -180,6 +181,7 @@ train::TrainedRun find_together(const EvalOptions& options, comm::Communicator& 
 }
 
 int evaluate(const EvalOptions& options, comm::Communicator& communicator) {
+  require_another_file(options.out, options.data);
   const train::TrainedRun trained = find_together(options, communicator);
   const train::RunFolder& run = trained.folder;
   train::Config config = trained.config;

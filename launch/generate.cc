@@ -241,6 +241,7 @@ train::TrainedRun find(const GenerateOptions& options) {
 }
 
 int generate(const GenerateOptions& options) {
+  require_another_file(options.out, options.prompt_file);
   const train::TrainedRun run = find(options);
   const train::Config& config = run.config;
   const train::SampleInfo info = train::samples_of(run);

@@ -6,12 +6,21 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "core/error.h"
 
 namespace trireme::cli {
+
+// Throws ConfigError if the output of a command is its input, which would be lost.
+inline void require_another_file(const std::string& out, const std::string& input) {
+  std::error_code none;
+  if (out.empty() || input.empty() || !std::filesystem::equivalent(input, out, none)) return;
+  throw ConfigError("--out", fmt::format("{} is also an input, which would be lost", input));
+}
 
 class OutputFile {
  public:

@@ -180,17 +180,17 @@ train::TrainedRun find(const PredictOptions& options) {
   return run;
 }
 
-// Opening the output empties it.
-void check_output(const PredictOptions& options) {
-  for (const std::string& input : options.inputs) {
-    std::error_code none;
-    if (options.out.empty() || !std::filesystem::equivalent(input, options.out, none)) continue;
-    throw ConfigError("--out", fmt::format("{} is also an input, which would be lost", input));
+// Checks that the output is no file of a folder.
+void check_output(const std::string& out, const data::Dataset& dataset) {
+  const auto name = std::filesystem::path(out).filename();
+  for (int64_t i = 0; !out.empty() && i < dataset.size(); ++i) {
+    const std::string input = dataset.where(i);
+    if (std::filesystem::path(input).filename() == name) require_another_file(out, input);
   }
 }
 
 int predict(const PredictOptions& options) {
-  check_output(options);
+  for (const std::string& input : options.inputs) require_another_file(options.out, input);
   const train::TrainedRun run = find(options);
   const train::Config& config = run.config;
   const train::SampleInfo info = train::samples_of(run);
@@ -204,6 +204,7 @@ int predict(const PredictOptions& options) {
   DataConfig inputs = config.run.data();
   train::use_run_tokenizer(run.folder.path, info, inputs);
   const auto dataset = data::open_unlabeled(options.inputs, inputs, info.spec, info.columns);
+  check_output(options.out, *dataset);
   const auto alone = comm::create_local_communicator();
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);
@@ -264,8 +265,9 @@ void add_predict(ArgumentParser app, Command& chosen) {
   options->add_best(command);
   command.add_flag("--logits", options->logits,
                    "Print all outputs of the network instead of the probabilities of classes");
-  command.add_flag("--skip-bad", options->skip_bad,
-                   "Exit with 0 even if some inputs could not be read (default: 3)");
+  command.add_flag(
+      "--skip-bad", options->skip_bad,
+      "Exit with 0 even if some inputs could not be read (default: 3). Each path must exist");
   options->add_to(command);
   command.epilog(R"(Examples:
   trireme predict runs/imagenet cat.jpg dog.png

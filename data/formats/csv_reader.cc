@@ -13,11 +13,10 @@
 #include "core/error.h"
 #include "core/text.h"
 #include "data/files/lines.h"
+#include "data/formats/formats.h"
 
 namespace trireme::data {
 namespace {
-
-constexpr int64_t kMaxColumns = 1 << 20;
 
 std::string place(const std::string& path, int64_t line, size_t column,
                   const std::vector<std::string>& names) {

@@ -24,6 +24,9 @@
 
 namespace trireme::data {
 
+// Tables with more columns are refused.
+inline constexpr int64_t kMaxColumns = 1 << 20;
+
 // Formats that are read into memory.
 Samples read_idx(const DataConfig& config, Part part);
 Samples read_cifar(const DataConfig& config, Part part);

@@ -79,15 +79,18 @@ class RowSplitter {
   // Sets the fields of the next row. Returns a description of what is wrong with it, if anything.
   std::string next(std::vector<std::string>& fields) {
     fields.assign(1, "");
-    std::string problem;
     for (; at_ < text_.size(); ++at_) {
       const char c = text_[at_];
       if (quotes_ && c == '"' && fields.back().empty()) {
-        problem = quoted(fields.back());
-        if (!problem.empty()) return problem;
+        const std::string problem = quoted(fields.back());
+        if (!problem.empty()) return problem + kQuotesHint;
         if (at_ >= text_.size()) break;
       }
       if (text_[at_] == delimiter_) {
+        if (std::ssize(fields) == kMaxColumns) {
+          skip_line(at_);
+          return fmt::format("has more than {} columns", kMaxColumns);
+        }
         fields.emplace_back();
       } else if (text_[at_] == '\n') {
         ++at_;
@@ -98,10 +101,16 @@ class RowSplitter {
       }
     }
     if (fields.back().ends_with('\r')) fields.back().pop_back();
-    return problem;
+    return "";
   }
 
  private:
+  // Goes behind the line that has this character.
+  void skip_line(size_t at) {
+    ++line_;
+    at_ = std::min(text_.find('\n', at), text_.size() - 1) + 1;
+  }
+
   bool ends_field(std::string_view rest) const {
     return rest.empty() || rest[0] == delimiter_ || rest[0] == '\n' || rest == "\r\n" ||
            rest == "\r";
@@ -138,8 +147,8 @@ class RowSplitter {
         break;
       }
     }
-    line_ = first + 1;
-    at_ = std::min(text_.find('\n', begin), text_.size() - 1) + 1;
+    line_ = first;
+    skip_line(begin);
     return problem;
   }
 
@@ -233,7 +242,7 @@ void RecordReader::read_table(const std::string& path, char delimiter) {
   std::vector<std::string> names;
   if (rows.at_end()) throw DataError(path, "is empty; its first line must name the columns");
   if (std::string problem = rows.next(names); !problem.empty()) {
-    throw DataError(path + ": line 1", problem + kQuotesHint);
+    throw DataError(path + ": line 1", problem);
   }
   const size_t text = *find_column(names, columns_.text, path, "text_column", false);
   const auto label =
@@ -249,7 +258,7 @@ void RecordReader::read_table(const std::string& path, char delimiter) {
 void RecordReader::add_row(const Row& row, const std::string& path, size_t columns, size_t text,
                            std::optional<size_t> label) {
   const std::string where = fmt::format("{}: line {}", path, row.line);
-  if (!row.problem.empty()) return bad(where, row.problem + kQuotesHint);
+  if (!row.problem.empty()) return bad(where, row.problem);
   if (row.fields.size() == 1 && row.fields[0].empty()) return bad(where, "is empty");
   if (row.fields.size() != columns) {
     return bad(where, fmt::format("has {} fields instead of {}", row.fields.size(), columns));
@@ -278,7 +287,7 @@ void RecordReader::add_object(std::string_view line, const std::string& where) {
   } catch (const Error& error) {
     return bad(where, error.what());
   }
-  const nlohmann::json object = parse_json(line, /*throws=*/false);
+  const nlohmann::json object = parse_json_fields(line, {columns_.text, columns_.label});
   if (object.is_discarded()) return bad(where, "is not valid JSON");
   if (!object.is_object()) {
     return bad(where, fmt::format("is not a JSON object but of type {}", object.type_name()));

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -74,6 +75,26 @@ uint64_t header_position(archive* reader) {
   return static_cast<uint64_t>(position >= 0 ? position : archive_filter_bytes(reader, 0));
 }
 
+std::string problem_of_end(const Descriptor& file, uint64_t at, uint64_t bytes) {
+  if (at >= bytes) {
+    return fmt::format("is truncated: it ends at byte {} without an end-of-archive marker", bytes);
+  }
+  std::array<char, 65536> block;
+  while (at < bytes) {
+    const ssize_t got = pread(file.number(), block.data(), block.size(), static_cast<off_t>(at));
+    if (got <= 0) return fmt::format("cannot be read at byte {}", at);
+    const auto end = block.begin() + got;
+    const auto other = std::find_if(block.begin(), end, [](char c) { return c != 0; });
+    at += static_cast<uint64_t>(other - block.begin());
+    if (other == end) continue;
+    return fmt::format(
+        "has data after the end of its archive, at byte {}; is it a concatenation of several "
+        "archives?",
+        at);
+  }
+  return "";
+}
+
 TarMembers list_tar(const std::string& path) {
   const Descriptor file = open_file(path);
   const auto bytes = static_cast<uint64_t>(status_of(file.number(), path).st_size);
@@ -83,8 +104,7 @@ TarMembers list_tar(const std::string& path) {
   for (bool first = true;; first = false) {
     const int status = archive_read_next_header(reader.get(), &entry);
     if (status == ARCHIVE_EOF) {
-      if (header_position(reader.get()) >= bytes)
-        found.damage = "is truncated: it has no end-of-archive marker";
+      found.damage = problem_of_end(file, header_position(reader.get()), bytes);
       return found;
     }
     if (status != ARCHIVE_OK && status != ARCHIVE_WARN) {

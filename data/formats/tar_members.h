@@ -28,6 +28,10 @@ std::string error_message_of(archive* reader);
 // sparse file.
 bool is_plain_file(archive_entry* entry);
 
+// Returns what is wrong with the end of a tar file of this size whose members end at byte `at`:
+// blocks of zeros must follow, and nothing else. Empty if nothing is.
+std::string problem_of_end(const Descriptor& file, uint64_t at, uint64_t bytes);
+
 struct TarMember {
   std::string name;
   uint64_t offset = 0;  // position of its first byte in the tar file
@@ -36,7 +40,7 @@ struct TarMember {
 
 struct TarMembers {
   std::vector<TarMember> members;
-  std::string damage;  // why the file could not be read to its end; empty if it could
+  std::string damage;  // what is wrong with the file behind them; empty if nothing is
 };
 // Returns the members that are plain files, in their order, up to the first damage. Throws
 // DataError as open_tar() does.

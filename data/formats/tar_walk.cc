@@ -3,11 +3,9 @@
 #include <archive.h>
 #include <archive_entry.h>
 #include <fmt/format.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -124,7 +122,7 @@ class Walk {
     archive_entry* entry = nullptr;
     const int status = archive_read_next_header(archive_.get(), &entry);
     const uint64_t header = header_position(archive_.get());
-    if (status == ARCHIVE_EOF) return check_end(header);
+    if (status == ARCHIVE_EOF) return end(header);
     if (status != ARCHIVE_OK && status != ARCHIVE_WARN) return damaged(header);
     any_ = true;
     const char* name = archive_entry_pathname(entry);
@@ -236,25 +234,9 @@ class Walk {
     stop(fmt::format("is damaged or truncated at byte {}: {}", at, reason()));
   }
 
-  // Checks that the archive ends with blocks of zeros from byte `at` to the end of the file.
-  void check_end(uint64_t at) {
-    if (at >= stamp_.bytes) {
-      return stop(fmt::format("is truncated: it ends at byte {} without an end-of-archive marker",
-                              stamp_.bytes));
-    }
-    std::array<char, 65536> block;
-    while (at < stamp_.bytes) {
-      const ssize_t got = pread(file_.number(), block.data(), block.size(), static_cast<off_t>(at));
-      if (got <= 0) return stop(fmt::format("cannot be read at byte {}", at));
-      const auto end = block.begin() + got;
-      const auto other = std::find_if(block.begin(), end, [](char c) { return c != 0; });
-      at += static_cast<uint64_t>(other - block.begin());
-      if (other == end) continue;
-      return stop(
-          fmt::format("has data after the end of its archive, at byte {}; is it a "
-                      "concatenation of several archives?",
-                      at));
-    }
+  void end(uint64_t at) {
+    std::string problem = problem_of_end(file_, at, stamp_.bytes);
+    if (!problem.empty()) return stop(std::move(problem));
     ended_ = true;
   }
 

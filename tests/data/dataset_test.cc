@@ -82,9 +82,9 @@ TEST(HoldoutTest, RejectsAnEmptyPart) {
   Folder folder;
   counting(folder, 3);
   EXPECT_SAYS(data_error(folder.config("csv { train_file: 'x.csv' } holdout: 0.1")),
-              "data.holdout 0.1 of 3 samples leaves 3 to train on");
+              "data.holdout 0.1 of 3 samples leaves none to evaluate; set another fraction");
   EXPECT_SAYS(data_error(folder.config("csv { train_file: 'x.csv' } holdout: 0.9")),
-              "leaves 0 to train on");
+              "leaves none to train on");
 }
 
 TEST(ConfigTest, ErrorsNameTheField) {

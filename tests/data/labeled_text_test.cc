@@ -74,6 +74,18 @@ TEST_F(LabeledTextTest, JsonLines) {
   EXPECT_THAT(dataset->labels(), ElementsAre(2, 1, 0));
 }
 
+TEST_F(LabeledTextTest, OtherFieldsOfJsonLinesMayHaveAnyValue) {
+  folder.write(
+      "a.jsonl",
+      "{\"more\": [{\"text\": 1, \"label\": {}}, 2], \"text\": \"good\", \"label\": 1}\n"
+      "{\"text\": \"bad\", \"more\": {\"text\": \"film\"}, \"label\": 0, \"last\": null}\n");
+  const auto dataset = open("train: 'a.jsonl'");
+  ASSERT_EQ(dataset->size(), 2);
+  EXPECT_THAT(dataset->labels(), ElementsAre(1, 0));
+  EXPECT_THAT(input(*dataset, 0), ElementsAre(kCls, kGood, kSep, kPad, kPad));
+  EXPECT_THAT(input(*dataset, 1), ElementsAre(kCls, kBad, kSep, kPad, kPad));
+}
+
 TEST_F(LabeledTextTest, OtherColumns) {
   folder.write("a.tsv", "stars\treview\n1\tbad\n2\tgood, good\n");
   const auto dataset = open("train: 'a.tsv' text_column: 'review' label_column: 'stars'");
@@ -126,6 +138,7 @@ TEST_F(LabeledTextTest, BadRecordsAreNamed) {
       {"good,\n", "line 4: the label is empty"},
       {"good\n", "line 4: has 1 fields instead of 2"},
       {"good,pos,\n", "line 4: has 3 fields instead of 2"},
+      {std::string(1 << 20, ',') + "\n", "line 4: has more than 1048576 columns"},
       {"\"good,pos\ngood,neg\n", "line 4: has a quote (\") that is not closed"},
       {"\"good,pos\ngood \"bad,neg\n", "line 4: has text after a closing quote (\")"}};
   for (const auto& [line, problem] : cases) {
@@ -159,6 +172,11 @@ TEST_F(LabeledTextTest, BadObjectsAreNamed) {
       {"{\"text\": \"good\"\n", "is not valid JSON"},
       {"[]\n", "is not a JSON object but of type array"},
       {"{\"text\": \"\xff\"}\n", "is not UTF-8 at byte 10"},
+      {"{\"text\": [\"good\", [1]], \"label\": 1}\n",
+       "the text 'text' is not a string but of type array"},
+      {"{\"text\": \"good\", \"label\": {\"text\": 1}}\n",
+       "the label 'label' is not a string, an integer or a boolean but of type object"},
+      {"{\"texts\": {\"text\": \"good\"}, \"label\": 1}\n", "has no text 'text'"},
       {"{\"text\": 1, \"label\": 1}\n", "the text 'text' is not a string but of type number"},
       {"{\"text\": \"good\", \"label\": 0.5}\n",
        "the label 'label' is not a string, an integer or a boolean but of type number"},

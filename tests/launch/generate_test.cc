@@ -85,6 +85,9 @@ TEST_F(GenerateTest, ReadsPromptsFromAFile) {
   const Outcome text =
       generate({"--prompt", "ab", "--prompt", "no", "--max-tokens", "2", "--temperature", "0"});
   EXPECT_EQ(text.out, "abcd\n----\nnopq\n----\n");
+  const Outcome same = generate({"--prompts", file, "-o", file});
+  EXPECT_EQ(same.code, 2);
+  EXPECT_THAT(same.error, HasSubstr("is also an input, which would be lost"));
 }
 
 TEST_F(GenerateTest, StopsBeforeAString) {

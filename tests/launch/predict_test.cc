@@ -210,7 +210,15 @@ TEST_F(PredictTest, PredictsTheReadablePartOfADamagedTar) {
   const Outcome between = predict({file("cut.tar").string(), "--format", "jsonl"});
   EXPECT_EQ(between.code, 3);
   EXPECT_EQ(lines(between.out).size(), 2U);
-  EXPECT_THAT(between.error, HasSubstr("is truncated: it has no end-of-archive marker"));
+  EXPECT_THAT(between.error, HasSubstr("without an end-of-archive marker"));
+  const std::string end(1024, '\0');
+  write(file("cut.tar"), complete + end + complete + end);
+  const Outcome joined = predict({file("cut.tar").string(), "--format", "jsonl"});
+  EXPECT_EQ(joined.code, 3);
+  EXPECT_EQ(lines(joined.out).size(), 2U);
+  EXPECT_THAT(joined.error, HasSubstr("is it a concatenation of several archives?"));
+  write(file("cut.tar"), complete.substr(0, 600));
+  EXPECT_THAT(predict({file("cut.tar").string()}).error, HasSubstr("is truncated within a.png"));
 }
 
 TEST_F(PredictTest, AcceptsImagesOfAnySizeAndColor) {
@@ -317,6 +325,20 @@ TEST_F(PredictTest, NeverOverwritesAnInput) {
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.error, HasSubstr("is also an input, which would be lost"));
   EXPECT_EQ(read_file(image), before);
+  const Outcome within = predict({images(), "-o", image});
+  EXPECT_EQ(within.code, 2);
+  EXPECT_THAT(within.error, HasSubstr("red/0.png is also an input, which would be lost"));
+  EXPECT_EQ(read_file(image), before);
+}
+
+TEST_F(PredictTest, SkipsALinkInAFolderThatCannotBeFollowed) {
+  std::filesystem::create_directory(file("links"));
+  write(file("links/a.png"), png({12, 12}, 0, 5));
+  std::filesystem::create_symlink("b.png", file("links/b.png"));
+  const Outcome outcome = predict({file("links").string(), "--format", "jsonl"});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(lines(outcome.out).size(), 1U);
+  EXPECT_THAT(outcome.error, HasSubstr("links/b.png"));
 }
 
 TEST_F(PredictTest, RefusesRanksThatEvaluateDifferentImages) {

@@ -96,6 +96,9 @@ TEST_F(TokenizerTest, TrainingErrorsAreNamed) {
   EXPECT_EQ(invalid.code, 3);
   EXPECT_THAT(invalid.error, HasSubstr("text.txt: is not UTF-8 at byte 1"));
   EXPECT_EQ(train_tokenizer("a.model", "20").code, 2);
+  const Outcome same = train_tokenizer("text.txt", "300");
+  EXPECT_EQ(same.code, 2);
+  EXPECT_THAT(same.error, HasSubstr("text.txt is also an input, which would be lost"));
 }
 
 }  // namespace

@@ -43,6 +43,34 @@ TEST(Json, DeepNestingIsRefused) {
   EXPECT_TRUE(parse_json("[", /*throws=*/false).is_discarded());
 }
 
+TEST(Json, KeepsOnlyTheFieldsThatAreWanted) {
+  const auto parsed = parse_json_fields(
+      R"({"a": [1, {"b": 2}], "c": {"a": 3}, "b": {"a": [4]}, "d": 5, "e": "x"})", {"a", "b", "e"});
+  EXPECT_EQ(parsed, json::parse(R"({"a": [], "b": {}, "e": "x"})"));
+  EXPECT_EQ(parse_json_fields("[1, [2], {\"a\": 3}]", {"a"}), json::array());
+  EXPECT_EQ(parse_json_fields("7", {"a"}), json(7));
+  for (const std::string text : {"{\"b\": }", "{\"b\": 1", "", "{} {}"}) {
+    EXPECT_TRUE(parse_json_fields(text, {"a"}).is_discarded()) << text;
+  }
+}
+
+TEST(Json, ProblemsAreSaidWithoutTheLibrarysWords) {
+  const auto problem = [](const auto& work) -> std::string {
+    try {
+      work();
+    } catch (const std::exception& error) {
+      return json_problem(error);
+    }
+    return "none";
+  };
+  EXPECT_EQ(problem([] { parse_json("{\"a\": [1, tru]}"); }),
+            "parse error at line 1, column 14: syntax error while parsing value - invalid literal");
+  EXPECT_EQ(problem([] { parse_json("{}").at("dtype"); }), "key 'dtype' not found");
+  EXPECT_EQ(problem([] { parse_json(std::string(101, '[')); }),
+            "parse error: nested more than 100 levels deep");
+  EXPECT_EQ(problem([] { throw std::runtime_error("[other]"); }), "[other]");
+}
+
 TEST(Json, InvalidUtf8IsReplaced) { EXPECT_EQ(json_text(json("\xFFx")), "\"\xEF\xBF\xBDx\""); }
 
 TEST(Json, FormatsNumbers) {

@@ -1,5 +1,6 @@
 #include "trainer/checkpoint/safetensors.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -84,9 +85,16 @@ TEST(Safetensors, ErrorsNameTheFile) {
   spill(path, std::string(100, '\x7f'));
   EXPECT_NE(error_of(path).find("header would be longer"), std::string::npos);
   write_two(path);
-  spill(path, slurp(path).substr(0, 220));
+  const std::string bytes = slurp(path);
+  spill(path, bytes + "junk");
+  EXPECT_EQ(error_of(path), fmt::format("{}: has 4 bytes after its last tensor, which ends at byte "
+                                        "{}",
+                                        path.string(), bytes.size()));
+  spill(path, bytes.substr(0, 220));
   const std::string error = error_of(path);
   EXPECT_TRUE(error.starts_with(path.string())) << error;
+  spill(path, bytes.substr(0, bytes.size() - 1));
+  EXPECT_NE(error_of(path).find("is it truncated?"), std::string::npos);
 }
 
 TEST(Safetensors, RejectsInvalidTensorEntries) {

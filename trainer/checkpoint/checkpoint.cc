@@ -284,7 +284,7 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {  // invalid JSON
-    throw DataError(manifest_path.string(), fmt::format("is damaged: {}", error.what()));
+    throw DataError(manifest_path.string(), fmt::format("is damaged: {}", json_problem(error)));
   }
 }
 

@@ -290,7 +290,7 @@ CheckpointState state_from_json(const std::string& text, const std::string& file
 } catch (const ConfigError&) {
   throw;
 } catch (const Json::exception& error) {
-  throw DataError(file, fmt::format("is damaged: {}", error.what()));
+  throw DataError(file, fmt::format("is damaged: {}", json_problem(error)));
 } catch (const Error& error) {
   throw DataError(file, fmt::format("is damaged: {}", error.what()));
 }

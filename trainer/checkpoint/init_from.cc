@@ -42,7 +42,7 @@ model::Weights read_shards(const fs::path& index) {
     const auto json = parse_json(read_text(index));
     for (const auto& file : json.at("weight_map")) files.insert(file.get<std::string>());
   } catch (const nlohmann::json::exception& error) {
-    throw DataError(index.string(), fmt::format("is damaged: {}", error.what()));
+    throw DataError(index.string(), fmt::format("is damaged: {}", json_problem(error)));
   }
   model::Weights weights;
   for (const std::string& file : files) {

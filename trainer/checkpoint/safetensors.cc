@@ -106,7 +106,8 @@ void SafetensorsReader::read_header() {
   if (size < sizeof length) throw DataError(path_.string(), "is too short for safetensors");
   read_at(0, &length, sizeof length);
   if (length > size - sizeof length) {
-    throw DataError(path_.string(), "is not safetensors: its header would be longer than the file");
+    throw DataError(path_.string(),
+                    "is not safetensors, or truncated: its header would be longer than the file");
   }
   if (length > kMaxHeaderBytes) {
     throw DataError(path_.string(), fmt::format("has a header of {} bytes; at most {} are allowed",
@@ -126,13 +127,14 @@ void SafetensorsReader::read_header() {
   } catch (const DataError&) {
     throw;
   } catch (const std::exception& error) {  // invalid JSON
-    throw DataError(path_.string(), fmt::format("is not safetensors: {}", error.what()));
+    throw DataError(path_.string(), fmt::format("is not safetensors: {}", json_problem(error)));
   }
-  refuse_overlaps();
+  check_layout(values, size);
 }
 
-// Overlapping tensors would let a small file fill the memory.
-void SafetensorsReader::refuse_overlaps() const {
+// Overlapping tensors would let a small file fill the memory. As the format demands, the file ends
+// with the values of the last tensor.
+void SafetensorsReader::check_layout(uint64_t values, uint64_t size) const {
   std::vector<std::pair<const Tensor*, const std::string*>> sorted;
   for (const auto& [name, tensor] : tensors_) {
     if (tensor.begin < tensor.end) sorted.emplace_back(&tensor, &name);
@@ -142,6 +144,12 @@ void SafetensorsReader::refuse_overlaps() const {
     if (sorted[i - 1].first->end <= sorted[i].first->begin) continue;
     throw DataError(path_.string(), fmt::format("tensors '{}' and '{}' overlap",
                                                 *sorted[i - 1].second, *sorted[i].second));
+  }
+  const uint64_t end = sorted.empty() ? values : sorted.back().first->end;
+  if (end < size) {
+    throw DataError(
+        path_.string(),
+        fmt::format("has {} bytes after its last tensor, which ends at byte {}", size - end, end));
   }
 }
 
@@ -158,14 +166,14 @@ void SafetensorsReader::add(const std::string& name, const nlohmann::json& entry
     offsets = integers_from<uint64_t>(entry.at("data_offsets"));
     dtype = entry.at("dtype").get<std::string>();
   } catch (const std::exception& error) {
-    refuse(fmt::format("lacks a valid shape, data_offsets or dtype: {}", error.what()));
+    refuse(fmt::format("lacks a valid shape, data_offsets or dtype: {}", json_problem(error)));
   }
   if (extents.size() > Shape::kMaxRank) {
     refuse(fmt::format("has {} dimensions; at most {} are supported", extents.size(),
                        Shape::kMaxRank));
   }
   if (offsets.size() != 2 || offsets[0] > offsets[1] || offsets[1] > size - values) {
-    refuse(fmt::format("has data_offsets [{}], but the file has {} bytes of data",
+    refuse(fmt::format("has data_offsets [{}], but the file has {} bytes of data; is it truncated?",
                        fmt::join(offsets, ", "), size - values));
   }
   const Storage* storage = storage_of(dtype);

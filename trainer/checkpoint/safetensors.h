@@ -55,7 +55,7 @@ class SafetensorsReader {
     uint64_t end = 0;
   };
   void read_header();
-  void refuse_overlaps() const;
+  void check_layout(uint64_t values, uint64_t size) const;
   void add(const std::string& name, const nlohmann::json& entry, uint64_t values, uint64_t size);
   const Tensor& find(const std::string& name) const;
   void require_readable(const std::string& name, const Tensor& tensor) const;

@@ -176,7 +176,8 @@ SampleInfo read_sample_info(const std::filesystem::path& run_folder, const Confi
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
-    throw DataError(path.string(), fmt::format("not a description of samples: {}", error.what()));
+    throw DataError(path.string(),
+                    fmt::format("not a description of samples: {}", json_problem(error)));
   }
 }
 
