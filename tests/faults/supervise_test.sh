@@ -78,6 +78,22 @@ mkfifo outside/checkpoints/latest
 code=0
 timeout 20 "$supervise" -- true --run-dir outside >"$work/output" 2>&1 || code=$?
 expect "a pipe in place of latest is not waited for" [ "$code" = 0 ]
+for link in supervise.lock supervise.state.new; do
+  rm -f "outside/log/$link"
+  ln -s "$work/run.txtpb" "outside/log/$link"
+  code=0
+  "$supervise" -- true --run-dir outside >"$work/output" 2>&1 || code=$?
+  expect "a link in place of $link is refused" [ "$code" = 1 ]
+  expect "... with a message" grep -q "outside/log/$link is a symbolic link" "$work/output"
+  expect "... and its target is kept" cmp -s "$work/run.txtpb" "$here/short.txtpb"
+  rm "outside/log/$link"
+  mkfifo "outside/log/$link"
+  code=0
+  timeout 20 "$supervise" -- true --run-dir outside >"$work/output" 2>&1 || code=$?
+  expect "a pipe in place of $link is refused" [ "$code" = 1 ]
+  expect "... with a message" grep -q "outside/log/$link is not a regular file" "$work/output"
+  rm "outside/log/$link"
+done
 rm outside/checkpoints/latest
 code=0
 "$supervise" --logs "-l x" -- true --run-dir "-n x" >"$work/output" 2>&1 || code=$?
