@@ -14,6 +14,7 @@
 #include <new>
 #include <sstream>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "comm/control.h"
@@ -47,6 +48,13 @@ Failure describe(const std::exception_ptr& exception) {
     return {error.what(), static_cast<int>(error.code())};
   } catch (const std::filesystem::filesystem_error& error) {
     return {error.path1().string() + ": " + error.code().message()};
+  } catch (const std::system_error& error) {
+    if (error.code() != std::errc::resource_unavailable_try_again) {
+      return {std::string("internal error: ") + error.what()};
+    }
+    return {
+        "no thread can be started: the limit of processes (`ulimit -u`), of memory (`ulimit -v`) "
+        "or of the control group (pids.max) is reached"};
   } catch (const std::bad_alloc&) {
     return {"out of memory; `trireme inspect` prints the memory that a run needs"};
   } catch (const std::exception& error) {

@@ -102,6 +102,9 @@ void check_token_fields(const Node& node, int64_t rows, const ModelInput& input)
 Node make_node(const LayerConfig& config, int place, const Names& names, const Graph& graph) {
   Node node;
   node.name = config.name();
+  if (printable(node.name, node.name.size()) != node.name) {
+    refuse(printable(node.name), "", "the name has control characters or is not UTF-8");
+  }
   try {
     node.layer = make_layer(config);
     if (node.name.empty()) node.name = fmt::format("{}_{}", node.layer->kind(), place);

@@ -21,7 +21,10 @@ std::string beginning(const std::string& text) {
 }
 
 std::shared_ptr<const re2::RE2> compiled(const std::string& pattern, const std::string& field) {
-  auto regex = std::make_shared<const re2::RE2>(pattern, re2::RE2::Quiet);
+  re2::RE2::Options options(re2::RE2::Quiet);
+  options.set_max_mem(
+      512 << 10);  // refuses repetitions of repetitions, which take seconds to match
+  auto regex = std::make_shared<const re2::RE2>(pattern, options);
   if (!regex->ok()) {
     throw ConfigError(field, fmt::format("'{}' is not a regular expression that RE2 supports: {}",
                                          beginning(pattern), beginning(regex->error())));

@@ -39,7 +39,8 @@ bool takes_unit_pixels(const ModelProto& model) {
 ModelProto read_model(const fs::path& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
-    throw ConfigError(path.string(), "no such file");
+    throw ConfigError(path.string(),
+                      fs::exists(path, error) ? "is not a regular file" : "no such file");
   }
   if (fs::file_size(path) > std::numeric_limits<int32_t>::max()) {
     throw DataError(path.string(), "exceeds the 2 GiB limit of ONNX files");

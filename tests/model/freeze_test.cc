@@ -53,6 +53,9 @@ TEST(Freeze, NamesInvalidPatterns) {
             "model.freeze[0]: '" + std::string(40, '(') +
                 "...' is not a regular expression that RE2 supports: missing ): " +
                 std::string(29, '(') + "...");
+  std::string large;
+  for (int i = 0; i < 50; ++i) large += "[[:alpha:]]{0,1000}";
+  EXPECT_NE(error_of({large}).find("RE2 supports: pattern too large"), std::string::npos);
   EXPECT_EQ(
       error_of({"(?!fc2).*"}),
       "model.freeze[0]: '(?!fc2).*' is not a regular expression that RE2 supports: invalid perl "

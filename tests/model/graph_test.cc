@@ -115,6 +115,8 @@ TEST(Graph, RejectsInvalidNetworks) {
   expect_mentions(
       build_error("layer { name: 'a' relu {} } layer { name: 'a' relu {} }" + kLoss, kRows),
       {"'a'", "used already"});
+  expect_mentions(build_error("layer { name: 'a\\nwarning: b' relu {} }" + kLoss, kRows),
+                  {"'a\\nwarning: b'", "the name has control characters or is not UTF-8"});
   expect_mentions(build_error("layer { dense { units: 3 } }" + kLoss, kRows),
                   {"3 logits", "4 classes"});
   expect_mentions(build_error("layer { dropout { rate: 1 } }" + kLoss, kRows), {"dropout.rate"});

@@ -111,6 +111,8 @@ TEST(Config, ErrorsNameLineFieldReasonAndNearestName) {
        "run.txtpb:5: train.device: 'gpu' is not one of auto, cpu, cuda; did you mean 'cpu'?"},
       {replaced("learning_rate: 0.1", "learning_rate: -1"),
        "run.txtpb:7: schedule.learning_rate: must be a finite number >= 0, got -1"},
+      {replaced("learning_rate: 0.1", "learning_rate: 1e39"),
+       "run.txtpb:7: schedule.learning_rate: must be at most 3.4028234663852886e+38, got 1e+39"},
       {replaced("cosine {}", "step { gamma: 0.5 }"),
        "run.txtpb:7: schedule.step: has no length: set steps or epochs"},
       {replaced("cosine {}", "multi_step { steps: [9, 5] }"),

@@ -31,7 +31,9 @@ void collect(const Descriptor* message, const std::string& prefix, int depth,
 
 // Returns true if the words differ by only a few letters.
 bool is_typo(const std::string& typed, const std::string& name) {
-  return edit_distance(typed, name) <= std::max<size_t>(1, typed.size() / 4);
+  const size_t few = std::max<size_t>(1, typed.size() / 4);
+  // The distance is at least the difference of the lengths.
+  return typed.size() <= name.size() + few && edit_distance(typed, name) <= few;
 }
 
 // Returns a suggestion of the paths with the fewest names.

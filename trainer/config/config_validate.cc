@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -85,6 +86,7 @@ class Validator {
   }
   void limit(const std::string& path, Limits::Rule rule, double value) const {
     const bool finite = std::isfinite(value);
+    if (finite) at_most(path, value, double{std::numeric_limits<float>::max()});
     switch (rule) {
       case Limits::NOT_NEGATIVE:
         if (finite && value >= 0) return;

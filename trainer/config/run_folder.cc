@@ -51,7 +51,9 @@ fs::path default_run_folder(const RunConfig& config) {
 }
 
 RunFolder find_run(const fs::path& path) {
-  if (!fs::exists(path)) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
+    if (error) throw ConfigError(path.string(), "cannot be read: " + error.message());
     throw ConfigError(
         path.string(),
         "no such run or checkpoint; name a run's folder (runs/...) or a checkpoint in it");
@@ -59,7 +61,8 @@ RunFolder find_run(const fs::path& path) {
   constexpr int kLevels = 4;
   RunFolder run{fs::weakly_canonical(path)};
   for (int level = 0; level < kLevels && !run.path.empty(); ++level) {
-    if (fs::exists(run.config())) return run;
+    if (fs::exists(run.config(), error)) return run;
+    if (error) throw ConfigError(run.config().string(), "cannot be read: " + error.message());
     run.path = run.path.parent_path();
   }
   throw ConfigError(
