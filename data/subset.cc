@@ -79,9 +79,9 @@ std::unique_ptr<Dataset> make_subset(std::unique_ptr<Dataset> dataset, double fr
   if (held_out == 0 || held_out == count) {
     throw DataError(
         dataset->description(),
-        fmt::format(
-            "data.holdout {} of {} samples leaves none to {}", fraction, count,
-            held_out == 0 ? "evaluate; set another fraction, or data of their own" : "train on"));
+        fmt::format("data.holdout {} of {} samples leaves none to {}", fraction, count,
+                    held_out == 0 ? "evaluate; set a larger fraction or separate evaluation data"
+                                  : "train on"));
   }
   const bool wanted = part == Part::kEvaluation;
   const std::vector<bool> is_held_out = draw(held_out, count, seed);

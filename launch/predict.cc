@@ -180,7 +180,7 @@ train::TrainedRun find(const PredictOptions& options) {
   return run;
 }
 
-// Checks that the output is no file of a folder.
+// Throws ConfigError if the output is one of the samples, such as an image in a folder.
 void check_output(const std::string& out, const data::Dataset& dataset) {
   const auto name = std::filesystem::path(out).filename();
   for (int64_t i = 0; !out.empty() && i < dataset.size(); ++i) {

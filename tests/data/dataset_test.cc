@@ -82,7 +82,7 @@ TEST(HoldoutTest, RejectsAnEmptyPart) {
   Folder folder;
   counting(folder, 3);
   EXPECT_SAYS(data_error(folder.config("csv { train_file: 'x.csv' } holdout: 0.1")),
-              "data.holdout 0.1 of 3 samples leaves none to evaluate; set another fraction");
+              "data.holdout 0.1 of 3 samples leaves none to evaluate; set a larger fraction");
   EXPECT_SAYS(data_error(folder.config("csv { train_file: 'x.csv' } holdout: 0.9")),
               "leaves none to train on");
 }
