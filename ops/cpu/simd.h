@@ -1,4 +1,6 @@
-// Vectors of 16 floats in GCC's vector extension, for use in TRIREME_VECTORIZED functions.
+// Vectors of 16 floats in GCC's vector extension, for use in TRIREME_VECTORIZED functions. Without
+// optimization, std::bit_cast is a call, and AVX-512 code passes vectors in other registers than it
+// expects: hence __builtin_bit_cast.
 #pragma once
 
 #include <bit>
@@ -52,7 +54,7 @@ TRIREME_INLINE inline F16 load(const float* from, AllLanes) {
 TRIREME_INLINE inline F16 load(const BFloat16* from, AllLanes) {
   Halves16 halves;
   std::memcpy(&halves, from, sizeof(halves));
-  return std::bit_cast<F16>(__builtin_convertvector(halves, U16) << 16);
+  return __builtin_bit_cast(F16, __builtin_convertvector(halves, U16) << 16);
 }
 template <class T>
 TRIREME_INLINE inline F16 load(const T* from, SomeLanes lanes) {
@@ -63,7 +65,7 @@ TRIREME_INLINE inline F16 load(const T* from, SomeLanes lanes) {
 TRIREME_INLINE inline void store(float* to, F16 v, AllLanes) { std::memcpy(to, &v, sizeof(v)); }
 TRIREME_INLINE inline void store(BFloat16* to, F16 v, AllLanes) {
   // Same rounding as to_bf16.
-  const auto bits = std::bit_cast<U16>(v);
+  const auto bits = __builtin_bit_cast(U16, v);
   const U16 nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16;
   const U16 upper = v == v ? nearest : (bits >> 16) | 0x40;
   const Halves16 halves = __builtin_convertvector(upper, Halves16);
