@@ -18,11 +18,13 @@ struct LinearCrossEntropy {
 
   // Chunks begin at multiples of this number of rows, which are aligned as libraries require.
   static constexpr int64_t kRowMultiple = 16;
-  // Every chunk reads and writes all of dweight, so chunks should not be too small.
+  // The most bytes of logits that exist at a time, if a row has no more. Every chunk reads and
+  // writes all of dweight, so chunks should not be too small.
   static constexpr int64_t kChunkBytes = int64_t{64} << 20;
 
   SoftmaxCrossEntropy loss = {};
-  // Rows whose logits exist at a time, a multiple of kRowMultiple; 0: as many as kChunkBytes holds.
+  // Rows whose logits exist at a time, a multiple of kRowMultiple; 0: as the backend
+  // chooses.
   int64_t chunk_rows = 0;
 };
 

@@ -84,25 +84,27 @@ inline void encode_chunk(const RowChunk& chunk, Stream& stream, Args args, void*
 }
 
 // Returns the rows of each chunk but the last, given the bytes of a row of logits.
-inline int64_t rows_per_chunk(const LinearCrossEntropy& op, int64_t row_bytes) {
+inline int64_t rows_per_chunk(const LinearCrossEntropy& op, int64_t row_bytes,
+                              int64_t chunk_bytes) {
   constexpr int64_t kMultiple = LinearCrossEntropy::kRowMultiple;
   if (op.chunk_rows > 0) return op.chunk_rows;
-  const int64_t rows = LinearCrossEntropy::kChunkBytes / row_bytes;
+  const int64_t rows = chunk_bytes / row_bytes;
   return std::max(kMultiple, rows / kMultiple * kMultiple);
 }
 
-// Returns the plan of the op. Chunks share the memory of logits, and run and are summed in order.
+// Returns the plan of the op. Unless the op sets chunk_rows, a chunk has as many rows as
+// `chunk_bytes` of logits hold. Chunks share the memory of logits, and run and are summed in order.
 // On the CPU it must be encoded on a stream that runs inline, since the arguments of its parts do
 // not outlive encode().
 template <class Make>
 std::unique_ptr<OpPlan> plan_in_chunks(const LinearCrossEntropy& op, Specs given,
-                                       const Make& make) {
+                                       int64_t chunk_bytes, const Make& make) {
   using O = LinearCrossEntropy;
   std::vector<TensorSpec> specs = in_row_major(given);
   const int64_t rows = specs[O::kX].shape[0];
   const int64_t row_bytes =
       specs[O::kWeight].shape[0] * static_cast<int64_t>(size_of(specs[O::kX].dtype));
-  const int64_t chunk_rows = std::min(rows, rows_per_chunk(op, row_bytes));
+  const int64_t chunk_rows = std::min(rows, rows_per_chunk(op, row_bytes, chunk_bytes));
   const size_t logits_bytes = device_aligned(static_cast<size_t>(chunk_rows * row_bytes));
   std::vector<RowChunk> chunks;
   size_t scratch_bytes = 0;

@@ -95,13 +95,13 @@ Plan in_sequence(Plan first, Plan second) {
 }
 
 // The gradient of the weight as a matrix product, which can add to it.
-Plan plan_accumulation(const EnginePtr& engine, std::vector<TensorSpec> specs) {
+Plan plan_weights_matmul(const EnginePtr& engine, std::vector<TensorSpec> specs, bool accumulate) {
   using Op = DenseBackwardWeights;
   const int64_t rows = specs[Op::kX].shape[0];
   const int64_t in = specs[Op::kDweight].shape[1], out = specs[Op::kDweight].shape[0];
   const Matrix x{to_dnnl(specs[Op::kX].dtype), in, 1}, dy{to_dnnl(specs[Op::kDy].dtype), out, 1};
   const Product product(engine, out, in, rows, dy.transposed(), x,
-                        {to_dnnl(specs[Op::kDweight].dtype), in, 1}, /*accumulate=*/true);
+                        {to_dnnl(specs[Op::kDweight].dtype), in, 1}, accumulate);
   const auto work = [=](Args args, void* scratch) {
     product.run(args[Op::kDy], args[Op::kX], args[Op::kDweight], scratch);
   };
@@ -109,7 +109,7 @@ Plan plan_accumulation(const EnginePtr& engine, std::vector<TensorSpec> specs) {
 }
 
 // The gradient of the weight as an inner product of oneDNN, which overwrites it.
-Plan plan_inner_product(const EnginePtr& engine, std::vector<TensorSpec> specs) {
+Plan plan_weights_inner_product(const EnginePtr& engine, std::vector<TensorSpec> specs) {
   using Op = DenseBackwardWeights;
   const memory::desc x = to_desc(specs[Op::kX]);
   const memory::desc dweight = to_desc(specs[Op::kDweight]);
@@ -126,6 +126,14 @@ Plan plan_inner_product(const EnginePtr& engine, std::vector<TensorSpec> specs) 
                {DNNL_ARG_DIFF_DST, Op::kDy, desc.diff_dst_desc()},
                {DNNL_ARG_DIFF_WEIGHTS, Op::kDweight, desc.diff_weights_desc()}},
       desc.scratchpad_desc());
+}
+
+// Returns whether oneDNN's matrix product takes less time than its inner product, for which columns
+// of dy that are a multiple of 2 KiB apart conflict in the first cache: 11.2 instead of 16.0 ms for
+// 2048 rows and a weight of [1024, 256] (Cascade Lake). With more inputs the inner product takes
+// less in spite of that.
+bool is_faster_as_matmul(const TensorSpec& dweight) {
+  return dweight.shape[0] % 512 == 0 && dweight.shape[1] <= 512;
 }
 
 // Sums the rows of dy into dbias, or adds them to it.
@@ -199,8 +207,9 @@ Plan plan(const DenseBackwardData& op, const EnginePtr& engine, Specs given) {
 Plan plan(const DenseBackwardWeights& op, const EnginePtr& engine, Specs given) {
   std::vector<TensorSpec> specs = in_row_major(given);
   const bool has_bias = !is_absent(specs[DenseBackwardWeights::kDbias]);
-  Plan weights = op.accumulate ? plan_accumulation(engine, std::move(specs))
-                               : plan_inner_product(engine, std::move(specs));
+  Plan weights = op.accumulate || is_faster_as_matmul(specs[DenseBackwardWeights::kDweight])
+                     ? plan_weights_matmul(engine, std::move(specs), op.accumulate)
+                     : plan_weights_inner_product(engine, std::move(specs));
   return has_bias ? with_bias_gradient(std::move(weights), op.accumulate) : std::move(weights);
 }
 

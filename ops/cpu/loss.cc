@@ -30,30 +30,36 @@ struct RowResult {
 struct RowStatistics {
   float largest;
   float sum_exp;  // sum of e^(logit - largest)
-  double sum;     // sum of the logits
-  int64_t ahead;  // classes ranked before the label
+  int32_t ahead;  // classes ranked before the label
 };
 
 template <class T>
-TRIREME_VECTORIZED void inspect_row(const T* logits, int64_t classes, int64_t label,
+TRIREME_VECTORIZED void inspect_row(const T* logits, int32_t classes, int32_t label,
                                     RowStatistics& out) {
   float largest = to_float(logits[0]);
-  for (int64_t i = 1; i < classes; ++i) {
+#pragma omp simd reduction(max : largest)
+  for (int32_t i = 1; i < classes; ++i) {
     const float v = to_float(logits[i]);
     largest = v > largest ? v : largest;
   }
   const float own = to_float(logits[label]);
   float sum_exp = 0;
-  double sum = 0;
-  int64_t ahead = 0;
-#pragma omp simd reduction(+ : sum_exp, sum, ahead)
-  for (int64_t i = 0; i < classes; ++i) {
+  int32_t ahead = 0;
+#pragma omp simd reduction(+ : sum_exp, ahead)
+  for (int32_t i = 0; i < classes; ++i) {
     const float v = to_float(logits[i]);
     sum_exp += fast_exp(v - largest);
-    sum += v;
     ahead += (v > own) | ((v == own) & (i < label));
   }
-  out = {largest, sum_exp, sum, ahead};
+  out = {largest, sum_exp, ahead};
+}
+
+template <class T>
+TRIREME_VECTORIZED double sum_logits(const T* logits, int64_t classes) {
+  double sum = 0;
+#pragma omp simd reduction(+ : sum)
+  for (int64_t i = 0; i < classes; ++i) sum += to_float(logits[i]);
+  return sum;
 }
 
 template <class T>
@@ -167,27 +173,30 @@ double target_sum(const CrossEntropy& c, double weight) {
   return c.weighted() ? (1 - c.smoothing) * weight + c.smoothing * c.mean_weight : 1;
 }
 
+// Returns the mean of w * logit, for label smoothing.
 template <class T>
-double mean_logit(const CrossEntropy& c, const T* logits, const RowStatistics& row) {
-  const double sum = c.weighted() ? expected_logit(logits, c.weights.data(), c.classes) : row.sum;
+double mean_logit(const CrossEntropy& c, const T* logits) {
+  if (c.smoothing == 0) return 0;
+  const double sum = c.weighted() ? expected_logit(logits, c.weights.data(), c.classes)
+                                  : sum_logits(logits, c.classes);
   return sum / static_cast<double>(c.classes);
 }
 
 template <class T>
 RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const int32_t* label_of_row,
                             float scale, T* dlogits) {
-  const int64_t label = *label_of_row;
-  if (c.ignores(*label_of_row)) {
+  const int32_t label = *label_of_row;
+  if (c.ignores(label)) {
     if (dlogits)
       std::memset(static_cast<void*>(dlogits), 0, static_cast<size_t>(c.classes) * sizeof(T));
     return {.loss = 0, .top1 = 0, .top5 = 0, .weight = 0, .labels = 0};
   }
   RowStatistics row;
-  inspect_row(logits, c.classes, label, row);
+  inspect_row(logits, static_cast<int32_t>(c.classes), label, row);
   const float own = to_float(logits[label]);
   const float weight = c.weighted() ? c.weights[label] : 1;
   const RowTarget target{target_sum(c, weight), static_cast<double>(weight) * double{own},
-                         mean_logit(c, logits, row)};
+                         mean_logit(c, logits)};
   const RowResult result = row_result(c, row, target, weight);
   if (dlogits) {
     const auto sum = static_cast<float>(target.sum);
@@ -211,14 +220,14 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const float*
                             float scale, T* dlogits) {
   const int64_t label = std::max_element(probabilities, probabilities + c.classes) - probabilities;
   RowStatistics row;
-  inspect_row(logits, c.classes, label, row);
+  inspect_row(logits, static_cast<int32_t>(c.classes), static_cast<int32_t>(label), row);
   WeightedSums sums{1, 0};
   if (c.weighted()) {
     weighted_sums(logits, c.weights.data(), probabilities, c.classes, sums);
   } else {
     sums.logit = expected_logit(logits, probabilities, c.classes);
   }
-  const RowTarget target{target_sum(c, sums.weight), sums.logit, mean_logit(c, logits, row)};
+  const RowTarget target{target_sum(c, sums.weight), sums.logit, mean_logit(c, logits)};
   const RowResult result = row_result(c, row, target, 1);
   if (dlogits) {
     const float factor = scale * static_cast<float>(target.sum) / row.sum_exp;

@@ -6,7 +6,7 @@
 namespace trireme::ops::cuda {
 
 Plan plan(const LinearCrossEntropy& op, const ContextPtr& context, Specs given) {
-  return plan_in_chunks(op, given,
+  return plan_in_chunks(op, given, LinearCrossEntropy::kChunkBytes,
                         [&](const auto& part, Specs specs) { return plan(part, context, specs); });
 }
 

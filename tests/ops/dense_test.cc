@@ -26,7 +26,8 @@ std::vector<Problem> problems() {
           {"rows and columns for an epilogue", 9, 16, 24, Activation::kRelu},
           {"one output", 9, 33, 1, Activation::kSigmoid},
           {"one input", 5, 1, 16, Activation::kNone, false},
-          {"wide", 1, 400, 120, Activation::kTanh, false}};
+          {"wide", 1, 400, 120, Activation::kTanh, false},
+          {"rows of 2 KiB", 17, 24, 512, Activation::kSilu}};
 }
 
 class DenseTest : public OpsTest {};

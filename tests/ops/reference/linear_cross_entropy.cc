@@ -7,9 +7,10 @@ namespace trireme::ops::reference {
 Plan plan(const LinearCrossEntropy& op, Specs specs) {
   LinearCrossEntropy whole = op;
   whole.chunk_rows = specs[LinearCrossEntropy::kX].shape[0];
-  return plan_in_chunks(whole, specs, [](const auto& part, ops::Specs of_part) {
-    return plan(part, {of_part.begin(), of_part.end()});
-  });
+  return plan_in_chunks(whole, specs, LinearCrossEntropy::kChunkBytes,
+                        [](const auto& part, ops::Specs of_part) {
+                          return plan(part, {of_part.begin(), of_part.end()});
+                        });
 }
 
 }  // namespace trireme::ops::reference
