@@ -1,6 +1,7 @@
 // Attention as matrix products of oneDNN: a block of queries by the keys that it may see at a time,
 // so that memory grows with T, not with its square. Products see whole multiples of a step of keys,
-// of which there are few sizes; what lies outside of the mask is 0.
+// of which there are few sizes; what lies outside of the mask is 0. The rows of a head are first
+// copied to contiguous memory, in which oneDNN multiplies up to 1.5 times as fast.
 #include "ops/attention.h"
 
 #include <algorithm>
@@ -25,8 +26,8 @@ namespace {
 
 using dnnl::memory;
 
-constexpr int64_t kQueryBlock = 64;
 constexpr int64_t kKeySteps = 8;  // steps of keys in a sample, at most
+constexpr int64_t kKeyMultiple = 64;
 
 struct Keys {
   int64_t begin, count;
@@ -59,7 +60,15 @@ struct Geometry {
         row(qkv[2]),
         y_row(attention.heads * dim) {}
 
-  int64_t key_step() const { return round_up((length + kKeySteps - 1) / kKeySteps, kQueryBlock); }
+  // Returns the queries of each block but the last. Causal attention computes fewer scores that are
+  // not visible in small blocks; other attention has blocks of one size.
+  int64_t query_block() const {
+    if (shape.causal) return std::min<int64_t>(length, 64);
+    constexpr int64_t kMax = 128;
+    const int64_t blocks = (length + kMax - 1) / kMax;
+    return (length + blocks - 1) / blocks;
+  }
+  int64_t key_step() const { return round_up((length + kKeySteps - 1) / kKeySteps, kKeyMultiple); }
   Mask mask(Args args, int lengths, int first_keys, int64_t sample) const {
     const auto* of_samples = pointer<const int32_t>(args, lengths);
     const auto* of_queries = pointer<const int32_t>(args, first_keys);
@@ -78,6 +87,9 @@ struct Geometry {
   int64_t q_column(int64_t head) const { return head * dim; }
   int64_t k_column(int64_t kv) const { return (shape.heads + kv) * dim; }
   int64_t v_column(int64_t kv) const { return (shape.heads + shape.kv_heads + kv) * dim; }
+  // The elements of a head's rows, and of a block's scores.
+  size_t head_elements() const { return static_cast<size_t>(length * dim); }
+  size_t score_elements() const { return static_cast<size_t>(query_block() * length); }
 };
 
 // The products of one size: `queries` rows by `keys` columns.
@@ -112,9 +124,9 @@ std::pair<BySize<Products>, size_t> make_products(const Geometry& g, bool has_le
     const auto made = all.emplace(std::pair{queries, keys}, make(queries, keys)).first;
     scratch = std::max(scratch, made->second.scratch_bytes());
   };
-  const int64_t step = g.key_step();
-  for (int64_t first = 0; first < g.length; first += kQueryBlock) {
-    const int64_t queries = std::min(kQueryBlock, g.length - first);
+  const int64_t step = g.key_step(), block = g.query_block();
+  for (int64_t first = 0; first < g.length; first += block) {
+    const int64_t queries = std::min(block, g.length - first);
     const int64_t all_keys = g.keys(first, queries, {g.length, nullptr, g.shape.causal}).count;
     add(queries, all_keys);
     for (int64_t keys = step; has_lengths && keys < all_keys; keys += step) add(queries, keys);
@@ -123,6 +135,13 @@ std::pair<BySize<Products>, size_t> make_products(const Geometry& g, bool has_le
     }
   }
   return {std::move(all), scratch};
+}
+
+// Copies rows of `width` elements that lie from_stride and to_stride elements apart.
+template <class T>
+void copy_rows(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows,
+               int64_t width) {
+  for (int64_t i = 0; i < rows; ++i) std::copy_n(from + i * from_stride, width, to + i * to_stride);
 }
 
 // p as in forward, from the log-sum-exp.
@@ -148,16 +167,16 @@ template <class T>
 Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs given) {
   using Op = AttentionForward;
   const Geometry g(op.shape, given[Op::kQkv].shape);
-  const Matrix x{type_of<T>(), g.row, 1}, y{type_of<T>(), g.y_row, 1};
+  const Matrix x{type_of<T>(), g.dim, 1};
   auto [made, product_bytes] = make_products<ForwardProducts>(
       g, !is_absent(given[Op::kLengths]), !is_absent(given[Op::kFirstKeys]),
       [&](int64_t queries, int64_t keys) -> ForwardProducts {
         const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
         return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false),
-                Product(engine, queries, g.dim, keys, p, x, y, false)};
+                Product(engine, queries, g.dim, keys, p, x, x, false)};
       });
-  const auto scores = static_cast<size_t>(std::min(kQueryBlock, g.length) * g.length);
-  const Parts parts{scores * sizeof(float), scores * sizeof(T), product_bytes};
+  const Parts parts{g.score_elements() * sizeof(float), g.score_elements() * sizeof(T),
+                    4 * g.head_elements() * sizeof(T), product_bytes};
   const int64_t tasks = g.samples * g.shape.heads, threads = threads_for(tasks);
   const auto work = [=, products = std::move(made)](Args args, void* scratch) {
     auto* saved = pointer<float>(args, Op::kSaved);
@@ -169,14 +188,18 @@ Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs giv
       const Mask mask = g.mask(args, Op::kLengths, Op::kFirstKeys, sample);
       auto* s = parts.at<float>(scratch, thread, 0);
       auto* p = parts.at<T>(scratch, thread, 1);
-      auto* own = parts.at<void*>(scratch, thread, 2);
-      for (int64_t first = 0; first < g.length; first += kQueryBlock) {
-        const int64_t queries = std::min(kQueryBlock, g.length - first);
+      T* const q = parts.at<T>(scratch, thread, 2);
+      T *const k = q + g.head_elements(), *const v = k + g.head_elements();
+      T* const y = v + g.head_elements();
+      auto* own = parts.at<void*>(scratch, thread, 3);
+      copy_rows(rows + g.q_column(head), g.row, q, g.dim, g.length, g.dim);
+      copy_rows(rows + g.k_column(kv), g.row, k, g.dim, g.length, g.dim);
+      copy_rows(rows + g.v_column(kv), g.row, v, g.dim, g.length, g.dim);
+      for (int64_t first = 0; first < g.length; first += g.query_block()) {
+        const int64_t queries = std::min(g.query_block(), g.length - first);
         const Keys keys = g.keys(first, queries, mask);
         const ForwardProducts& product = products.at({queries, keys.count});
-        const T* key_rows = rows + keys.begin * g.row;
-        product.scores.run(rows + first * g.row + g.q_column(head), key_rows + g.k_column(kv), s,
-                           own);
+        product.scores.run(q + first * g.dim, k + keys.begin * g.dim, s, own);
         for (int64_t i = 0; i < queries; ++i) {
           const Keys seen = mask.keys(first + i, keys.begin);
           const int64_t before = seen.begin - keys.begin, at = i * keys.count + before;
@@ -185,8 +208,9 @@ Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs giv
               softmax_row(s + at, p + at, seen.count, keys.count - before, g.shape.scale);
           if (saved) saved[task * g.length + first + i] = log_sum_exp;
         }
-        product.values.run(p, key_rows + g.v_column(kv), out + first * g.y_row, own);
+        product.values.run(p, v + keys.begin * g.dim, y + first * g.dim, own);
       }
+      copy_rows(y, g.dim, out, g.y_row, g.length, g.dim);
     });
   };
   return host_op(in_row_major(given), work, parts.total() * static_cast<size_t>(threads));
@@ -197,21 +221,24 @@ template <class T>
 Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs given) {
   using Op = AttentionBackward;
   const Geometry g(op.shape, given[Op::kQkv].shape);
-  const Matrix x{type_of<T>(), g.row, 1}, y{type_of<T>(), g.y_row, 1};
-  const Matrix sum{memory::data_type::f32, g.dim, 1};
+  const Matrix x{type_of<T>(), g.dim, 1}, sum{memory::data_type::f32, g.dim, 1};
   auto [made, product_bytes] = make_products<BackwardProducts>(
       g, !is_absent(given[Op::kLengths]), !is_absent(given[Op::kFirstKeys]),
       [&](int64_t queries, int64_t keys) -> BackwardProducts {
         const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
         return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false),
-                Product(engine, keys, g.dim, queries, p.transposed(), y, sum, true),
-                Product(engine, queries, keys, g.dim, y, x.transposed(), s, false),
+                Product(engine, keys, g.dim, queries, p.transposed(), x, sum, true),
+                Product(engine, queries, keys, g.dim, x, x.transposed(), s, false),
                 Product(engine, queries, g.dim, keys, p, x, x, false),
                 Product(engine, keys, g.dim, queries, p.transposed(), x, sum, true)};
       });
-  const auto scores = static_cast<size_t>(std::min(kQueryBlock, g.length) * g.length);
-  const size_t sums = static_cast<size_t>(g.length * g.dim) * sizeof(float);
-  const Parts parts{scores * sizeof(float), scores * sizeof(T), sums, sums, product_bytes};
+  const size_t sums = g.head_elements() * sizeof(float);
+  const Parts parts{g.score_elements() * sizeof(float),
+                    g.score_elements() * sizeof(T),
+                    sums,
+                    sums,
+                    5 * g.head_elements() * sizeof(T),
+                    product_bytes};
   const int64_t tasks = g.samples * g.shape.kv_heads, threads = threads_for(tasks);
   const auto work = [=, products = std::move(made)](Args args, void* scratch) {
     each_task(tasks, threads, [&](int64_t thread, int64_t task) {
@@ -223,23 +250,27 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
       auto* p = parts.at<T>(scratch, thread, 1);
       auto* dk = parts.at<float>(scratch, thread, 2);
       auto* dv = parts.at<float>(scratch, thread, 3);
-      auto* own = parts.at<void*>(scratch, thread, 4);
+      T* const q = parts.at<T>(scratch, thread, 4);
+      T *const k = q + g.head_elements(), *const v = k + g.head_elements();
+      T *const dy = v + g.head_elements(), *const dq = dy + g.head_elements();
+      auto* own = parts.at<void*>(scratch, thread, 5);
       std::memset(dk, 0, sums);
       std::memset(dv, 0, sums);
+      copy_rows(rows + g.k_column(kv), g.row, k, g.dim, g.length, g.dim);
+      copy_rows(rows + g.v_column(kv), g.row, v, g.dim, g.length, g.dim);
       for (int64_t head = kv * g.heads_per_kv(); head < (kv + 1) * g.heads_per_kv(); ++head) {
         const int64_t out = sample * g.length * g.y_row + head * g.dim;
         const T* ys = pointer<const T>(args, Op::kY) + out;
-        const T* dys = pointer<const T>(args, Op::kDy) + out;
         const float* saved =
             pointer<const float>(args, Op::kSaved) + (sample * g.shape.heads + head) * g.length;
-        for (int64_t first = 0; first < g.length; first += kQueryBlock) {
-          const int64_t queries = std::min(kQueryBlock, g.length - first);
+        copy_rows(rows + g.q_column(head), g.row, q, g.dim, g.length, g.dim);
+        copy_rows(pointer<const T>(args, Op::kDy) + out, g.y_row, dy, g.dim, g.length, g.dim);
+        for (int64_t first = 0; first < g.length; first += g.query_block()) {
+          const int64_t queries = std::min(g.query_block(), g.length - first);
           const Keys keys = g.keys(first, queries, mask);
           const BackwardProducts& product = products.at({queries, keys.count});
-          const T* key_rows = rows + keys.begin * g.row;
-          const T* q = rows + first * g.row + g.q_column(head);
-          const T* dy = dys + first * g.y_row;
-          product.scores.run(q, key_rows + g.k_column(kv), s, own);
+          const int64_t at_query = first * g.dim, at_key = keys.begin * g.dim;
+          product.scores.run(q + at_query, k + at_key, s, own);
           for (int64_t i = 0; i < queries; ++i) {
             const Keys seen = mask.keys(first + i, keys.begin);
             const int64_t before = seen.begin - keys.begin, at = i * keys.count + before;
@@ -247,17 +278,18 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
             weights_row(s + at, p + at, seen.count, keys.count - before, g.shape.scale,
                         saved[first + i]);
           }
-          product.dvalues.run(p, dy, dv + keys.begin * g.dim, own);
-          product.dweights.run(dy, key_rows + g.v_column(kv), s, own);
+          product.dvalues.run(p, dy + at_query, dv + at_key, own);
+          product.dweights.run(dy + at_query, v + at_key, s, own);
           for (int64_t i = 0; i < queries; ++i) {
-            const float delta = dot_row(dy + i * g.y_row, ys + (first + i) * g.y_row, g.dim);
+            const float delta =
+                dot_row(dy + at_query + i * g.dim, ys + (first + i) * g.y_row, g.dim);
             score_gradient_row(s + i * keys.count, p + i * keys.count, keys.count, g.shape.scale,
                                delta);
           }
-          product.dqueries.run(p, key_rows + g.k_column(kv),
-                               gradients + first * g.row + g.q_column(head), own);
-          product.dkeys.run(p, q, dk + keys.begin * g.dim, own);
+          product.dqueries.run(p, k + at_key, dq + at_query, own);
+          product.dkeys.run(p, q + at_query, dk + at_key, own);
         }
+        copy_rows(dq, g.dim, gradients + g.q_column(head), g.row, g.length, g.dim);
       }
       for (int64_t t = 0; t < g.length; ++t) {
         cast_row(dk + t * g.dim, gradients + t * g.row + g.k_column(kv), g.dim);
