@@ -31,6 +31,7 @@ struct RowStatistics {
   float largest;
   float sum_exp;  // sum of e^(logit - largest)
   int32_t ahead;  // classes ranked before the label
+  float zero;     // NaN if a logit is not finite
 };
 
 template <class T>
@@ -43,15 +44,16 @@ TRIREME_VECTORIZED void inspect_row(const T* logits, int32_t classes, int32_t la
     largest = v > largest ? v : largest;
   }
   const float own = to_float(logits[label]);
-  float sum_exp = 0;
+  float sum_exp = 0, zero = 0;
   int32_t ahead = 0;
-#pragma omp simd reduction(+ : sum_exp, ahead)
+#pragma omp simd reduction(+ : sum_exp, ahead, zero)
   for (int32_t i = 0; i < classes; ++i) {
     const float v = to_float(logits[i]);
     sum_exp += fast_exp(v - largest);
     ahead += (v > own) | ((v == own) & (i < label));
+    zero += v * 0;
   }
-  out = {largest, sum_exp, ahead};
+  out = {largest, sum_exp, ahead, zero};
 }
 
 template <class T>
@@ -159,9 +161,9 @@ RowResult row_result(const CrossEntropy& c, const RowStatistics& row, const RowT
                      double weight) {
   const double log_sum =
       static_cast<double>(row.largest) + std::log(static_cast<double>(row.sum_exp));
-  const double loss =
-      target.sum * log_sum - (1 - c.smoothing) * target.expected - c.smoothing * target.mean;
-  const bool ranks = loss == loss;  // rows with NaN logits count as incorrect
+  const double loss = target.sum * log_sum - (1 - c.smoothing) * target.expected -
+                      c.smoothing * target.mean + static_cast<double>(row.zero);
+  const bool ranks = loss == loss;  // rows with logits that are not finite count as incorrect
   return {.loss = loss,
           .top1 = ranks && row.ahead == 0,
           .top5 = ranks && row.ahead < 5,

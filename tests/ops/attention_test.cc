@@ -26,7 +26,7 @@ std::vector<Problem> problems() {
       {1, 1, 4, {1, 1, false, 0.5f}},         {2, 5, 8, {2, 2, false, 0.35f}},
       {2, 7, 4, {4, 2, false, 0.5f}, {3, 7}}, {3, 64, 16, {2, 1, false, 0.25f}, {64, 1, 0}},
       {1, 129, 16, {3, 3, false, 0.25f}},     {2, 70, 8, {4, 2, false, 0.4f}, {65, 70}},
-      {1, 260, 4, {1, 1, false, 0.4f}},
+      {1, 260, 4, {1, 1, false, 0.4f}},       {3, 260, 8, {4, 2, false, 0.4f}, {140, 0, 260}},
   };
   const size_t count = all.size();
   for (size_t i = 0; i < count; ++i) {

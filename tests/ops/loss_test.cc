@@ -320,23 +320,25 @@ TEST_P(LossTest, NonFiniteProbabilitiesMakeTheLossNonFinite) {
   }
 }
 
-// NaN logits are not ranked: neither a sample with a NaN logit of its label nor one with a NaN
-// logit of another class counts as correct.
-TEST_P(LossTest, SoftmaxCrossEntropyOfNan) {
+// Rows with logits that are not finite are not ranked: neither a sample with such a logit of its
+// label nor one with such a logit of another class counts as correct.
+TEST_P(LossTest, SoftmaxCrossEntropyOfLogitsThatAreNotFinite) {
   using O = SoftmaxCrossEntropy;
   const Problem p{3, 4, 3};
-  TestTensor logits = with(weight({3, 4}), {kNaN, kNaN, kNaN, kNaN, 0, 0, 9, kNaN, 0, 9, 0, 0});
-  TestTensor wanted = with(exact(DType::kI32, {3}), {0, 2, 1});
-  const auto results = results_of({.name = "nan",
-                                   .op = SoftmaxCrossEntropy{},
-                                   .tensors = {logits, wanted, state(), weight({3, 4}),
-                                               with(exact(DType::kF32, {kMetricCount}),
-                                                    std::vector<double>(kMetricCount, 0.0))},
-                                   .state = state_of(p)});
-  EXPECT_TRUE(std::isnan(results[O::kMetrics][kMetricLoss]));
-  EXPECT_EQ(results[O::kMetrics][kMetricTop1], 1);
-  EXPECT_EQ(results[O::kMetrics][kMetricTop5], 1);
-  EXPECT_EQ(results[O::kMetrics][kMetricSamples], 3);
+  for (double bad : {kNaN, -std::numeric_limits<double>::infinity()}) {
+    TestTensor logits = with(weight({3, 4}), {bad, bad, bad, bad, 0, 0, 9, bad, 0, 9, 0, 0});
+    TestTensor wanted = with(exact(DType::kI32, {3}), {0, 2, 1});
+    const auto results = results_of({.name = "not finite",
+                                     .op = SoftmaxCrossEntropy{},
+                                     .tensors = {logits, wanted, state(), weight({3, 4}),
+                                                 with(exact(DType::kF32, {kMetricCount}),
+                                                      std::vector<double>(kMetricCount, 0.0))},
+                                     .state = state_of(p)});
+    EXPECT_TRUE(std::isnan(results[O::kMetrics][kMetricLoss]));
+    EXPECT_EQ(results[O::kMetrics][kMetricTop1], 1);
+    EXPECT_EQ(results[O::kMetrics][kMetricTop5], 1);
+    EXPECT_EQ(results[O::kMetrics][kMetricSamples], 3);
+  }
 }
 
 // Returns a case in which row 3 has this label.
