@@ -18,7 +18,7 @@ struct LinearCrossEntropy {
 
   // Chunks begin at multiples of this number of rows, which are aligned as libraries require.
   static constexpr int64_t kRowMultiple = 16;
-  // The most bytes of logits that exist at a time, unless chunk_rows or kRowMultiple rows take more.
+  // The most bytes of logits that exist at a time, unless chunk_rows or kRowMultiple take more.
   static constexpr int64_t kChunkBytes = int64_t{64} << 20;
 
   SoftmaxCrossEntropy loss = {};
