@@ -129,9 +129,9 @@ Plan plan_weights_inner_product(const EnginePtr& engine, std::vector<TensorSpec>
 }
 
 // Returns whether oneDNN's matrix product takes less time than its inner product, for which rows of
-// dy that are a multiple of 2 KiB apart conflict in the first cache: 11.2 instead of 16.0 ms for 2048
-// rows and a weight of [1024, 256] (Cascade Lake, f32). With more inputs the inner product takes less
-// in spite of that.
+// dy that are a multiple of 2 KiB apart conflict in the first cache: 11.2 instead of 16.0 ms for
+// 2048 rows and a weight of [1024, 256] (Cascade Lake, f32). With more inputs the inner product
+// takes less in spite of that.
 bool is_faster_as_matmul(const TensorSpec& dy, const TensorSpec& dweight) {
   return dy.dtype == DType::kF32 && dy.shape[1] % 512 == 0 && dweight.shape[1] <= 512;
 }

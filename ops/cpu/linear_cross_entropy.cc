@@ -8,9 +8,9 @@
 namespace trireme::ops::cpu {
 namespace {
 
-// Returns the bytes of logits that exist at a time. Three products and the loss read and write them,
-// so few rows, which stay in the cache, take less time; but every chunk reads and writes all of
-// dweight, so kMinRows are computed at a time even if they do not.
+// Returns the bytes of logits that exist at a time. Three products and the loss read and write
+// them, so few rows, which stay in the cache, take less time; but every chunk reads and writes all
+// of dweight, so kMinRows are computed at a time even if they do not.
 int64_t chunk_bytes(const TensorSpec& x, const TensorSpec& weight) {
   constexpr int64_t kCached = int64_t{8} << 20, kMinRows = 256;
   const int64_t row_bytes = weight.shape[0] * static_cast<int64_t>(size_of(x.dtype));
