@@ -18,12 +18,12 @@ struct LinearCrossEntropy {
 
   // Chunks begin at multiples of this number of rows, which are aligned as libraries require.
   static constexpr int64_t kRowMultiple = 16;
-  // The most bytes of logits that exist at a time, unless chunk_rows or kRowMultiple take more.
+  // The most bytes of logits that exist at a time, unless the logits of kRowMultiple rows, or of
+  // chunk_rows if that is set, take more.
   static constexpr int64_t kChunkBytes = int64_t{64} << 20;
 
   SoftmaxCrossEntropy loss = {};
-  // Rows whose logits exist at a time, a multiple of kRowMultiple; 0: as the backend
-  // chooses.
+  // Rows whose logits exist at a time, a multiple of kRowMultiple; 0: the backend chooses.
   int64_t chunk_rows = 0;
 };
 

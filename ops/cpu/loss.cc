@@ -31,7 +31,7 @@ struct RowStatistics {
   float largest;
   float sum_exp;  // sum of e^(logit - largest)
   int32_t ahead;  // classes ranked before the label
-  float zero;     // NaN if a logit is not finite
+  float zero;     // 0; NaN if a logit is not finite
 };
 
 template <class T>
