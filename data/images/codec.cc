@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 
+#include "core/file_format.h"
 #include "data/images/image_reader.h"
 
 namespace trireme::data {
@@ -20,33 +20,10 @@ std::string_view as_text(std::span<const uint8_t> bytes) {
 bool is_jpeg(std::span<const uint8_t> bytes) { return as_text(bytes).starts_with("\xFF\xD8"sv); }
 bool is_png(std::span<const uint8_t> bytes) { return as_text(bytes).starts_with("\x89PNG"sv); }
 
-struct Signature {
-  size_t offset;
-  std::string_view bytes;
-  std::string_view name;
-};
-
-constexpr std::array kOtherFormats = {
-    Signature{0, "GIF8"sv, "GIF"},         Signature{8, "WEBP"sv, "WebP"},
-    Signature{0, "II*\0"sv, "TIFF"},       Signature{0, "MM\0*"sv, "TIFF"},
-    Signature{0, "BM"sv, "BMP"},           Signature{4, "ftypavif"sv, "AVIF"},
-    Signature{4, "ftyphei"sv, "HEIC"},     Signature{4, "jP  "sv, "JPEG 2000"},
-    Signature{0, "\xFF\x0A"sv, "JPEG XL"}, Signature{4, "JXL "sv, "JPEG XL"},
-    Signature{0, "\x1F\x8B"sv, "gzip"},    Signature{0, "PK\3\4"sv, "ZIP"},
-    Signature{0, "%PDF"sv, "PDF"},         Signature{0, "<svg"sv, "SVG"},
-    Signature{0, "<?xml"sv, "XML"},        Signature{0, "<!DOCTYPE"sv, "HTML"},
-    Signature{0, "<!doctype"sv, "HTML"},   Signature{0, "<html"sv, "HTML"},
-    Signature{0, "<HTML"sv, "HTML"},
-};
-
 // Returns the name of the format ("GIF"), or the first bytes if it is unknown.
 std::string identify_other(std::span<const uint8_t> bytes) {
-  const std::string_view text = as_text(bytes);
-  for (const Signature& signature : kOtherFormats) {
-    if (text.size() > signature.offset &&
-        text.substr(signature.offset).starts_with(signature.bytes)) {
-      return std::string(signature.name);
-    }
+  if (const std::string_view known = format_of(as_text(bytes)); !known.empty()) {
+    return std::string(known);
   }
   const auto begin = bytes.first(std::min<size_t>(bytes.size(), 8));
   if (std::ranges::all_of(begin, [](uint8_t byte) { return byte == 0; })) return "zeros";

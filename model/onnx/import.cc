@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "core/error.h"
+#include "core/file_format.h"
 #include "core/text.h"
 #include "model/onnx/importer.h"
 #include "model/onnx/normalization.h"
@@ -53,7 +54,10 @@ ModelProto read_model(const fs::path& path) {
   google::protobuf::io::FileInputStream stream(file);
   stream.SetCloseOnDelete(true);
   if (!model.ParseFromZeroCopyStream(&stream)) {
-    throw DataError(path.string(), "is not an ONNX model, or is damaged");
+    const std::string_view known = format_of_file(path);
+    throw DataError(path.string(), known.empty()
+                                       ? "is not an ONNX model, or is damaged"
+                                       : fmt::format("is not an ONNX model, but {}", known));
   }
   return model;
 }

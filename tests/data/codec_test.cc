@@ -20,6 +20,8 @@ TEST(DecoderTest, ErrorsNameOtherFormats) {
   EXPECT_EQ(testing::error_of(text("RIFF1234WEBPVP8 ")), "neither JPEG nor PNG, but WebP");
   EXPECT_EQ(testing::error_of(text({"II*\0\1\2", 6})), "neither JPEG nor PNG, but TIFF");
   EXPECT_EQ(testing::error_of(text("<!DOCTYPE html>")), "neither JPEG nor PNG, but HTML");
+  EXPECT_EQ(testing::error_of(text("version https://git-lfs.github.com/spec/v1\n")),
+            "neither JPEG nor PNG, but a Git LFS pointer (run 'git lfs pull' to get the file)");
   EXPECT_EQ(testing::error_of(testing::Bytes(100)), "neither JPEG nor PNG, but zeros");
   EXPECT_EQ(testing::error_of({1, 2, 0xAB}),
             "neither JPEG nor PNG, but an unknown format that begins with 01 02 ab");

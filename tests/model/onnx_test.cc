@@ -268,6 +268,9 @@ TEST(Onnx, RejectsDamagedFiles) {
       error_message<DataError>([] { read_onnx(file_of("no model at all")); }).find("model.onnx"),
       std::string::npos);
   EXPECT_NE(
+      error_message<DataError>([] { read_onnx(file_of("<!DOCTYPE html>")); }).find("but HTML"),
+      std::string::npos);
+  EXPECT_NE(
       error_message<ConfigError>([] { read_onnx("/nowhere/model.onnx"); }).find("no such file"),
       std::string::npos);
 }

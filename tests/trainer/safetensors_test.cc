@@ -84,6 +84,8 @@ TEST(Safetensors, ErrorsNameTheFile) {
   EXPECT_NE(error_of(path).find("too short"), std::string::npos);
   spill(path, std::string(100, '\x7f'));
   EXPECT_NE(error_of(path).find("header would be longer"), std::string::npos);
+  spill(path, "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 535\n");
+  EXPECT_NE(error_of(path).find("is not safetensors, but a Git LFS pointer"), std::string::npos);
   write_two(path);
   const std::string bytes = slurp(path);
   spill(path, bytes + "junk");

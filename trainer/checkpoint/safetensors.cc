@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/file_format.h"
 #include "core/half.h"
 #include "core/interrupted.h"
 #include "trainer/base/json.h"
@@ -106,6 +107,9 @@ void SafetensorsReader::read_header() {
   if (size < sizeof length) throw DataError(path_.string(), "is too short for safetensors");
   read_at(0, &length, sizeof length);
   if (length > size - sizeof length) {
+    if (const std::string_view known = format_of_file(path_); !known.empty()) {
+      throw DataError(path_.string(), fmt::format("is not safetensors, but {}", known));
+    }
     throw DataError(path_.string(),
                     "is not safetensors, or truncated: its header would be longer than the file");
   }
