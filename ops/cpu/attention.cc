@@ -167,18 +167,18 @@ template <class T>
 Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs given) {
   using Op = AttentionForward;
   const Geometry g(op.shape, given[Op::kQkv].shape);
+  const int64_t tasks = g.samples * g.shape.heads, threads = threads_for(tasks);
   const Matrix x{type_of<T>(), g.dim, 1};
   auto [made, product_bytes] = make_products<ForwardProducts>(
       g, !is_absent(given[Op::kLengths]), !is_absent(given[Op::kFirstKeys]),
       [&](int64_t queries, int64_t keys) -> ForwardProducts {
         const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
-        return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false),
-                Product(engine, queries, g.dim, keys, p, x, x, false)};
+        return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false, threads),
+                Product(engine, queries, g.dim, keys, p, x, x, false, threads)};
       });
   const Parts parts{g.score_elements() * sizeof(float), g.score_elements() * sizeof(T),
                     4 * g.head_elements() * sizeof(T), product_bytes};
-  const int64_t tasks = g.samples * g.shape.heads, threads = threads_for(tasks);
-  const auto work = [=, products = std::move(made)](Args args, void* scratch) {
+  auto work = [=, products = std::move(made)](Args args, void* scratch) {
     auto* saved = pointer<float>(args, Op::kSaved);
     each_task(tasks, threads, [&](int64_t thread, int64_t task) {
       const int64_t sample = task / g.shape.heads, head = task % g.shape.heads;
@@ -199,7 +199,7 @@ Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs giv
         const int64_t queries = std::min(g.query_block(), g.length - first);
         const Keys keys = g.keys(first, queries, mask);
         const ForwardProducts& product = products.at({queries, keys.count});
-        product.scores.run(q + first * g.dim, k + keys.begin * g.dim, s, own);
+        product.scores.run(q + first * g.dim, k + keys.begin * g.dim, s, own, thread);
         for (int64_t i = 0; i < queries; ++i) {
           const Keys seen = mask.keys(first + i, keys.begin);
           const int64_t before = seen.begin - keys.begin, at = i * keys.count + before;
@@ -208,12 +208,13 @@ Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs giv
               softmax_row(s + at, p + at, seen.count, keys.count - before, g.shape.scale);
           if (saved) saved[task * g.length + first + i] = log_sum_exp;
         }
-        product.values.run(p, v + keys.begin * g.dim, y + first * g.dim, own);
+        product.values.run(p, v + keys.begin * g.dim, y + first * g.dim, own, thread);
       }
       copy_rows(y, g.dim, out, g.y_row, g.length, g.dim);
     });
   };
-  return host_op(in_row_major(given), work, parts.total() * static_cast<size_t>(threads));
+  return host_op(in_row_major(given), std::move(work),
+                 parts.total() * static_cast<size_t>(threads));
 }
 
 // A thread has all heads of a kv head, whose sums run over the queries in order.
@@ -221,16 +222,17 @@ template <class T>
 Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs given) {
   using Op = AttentionBackward;
   const Geometry g(op.shape, given[Op::kQkv].shape);
+  const int64_t tasks = g.samples * g.shape.kv_heads, threads = threads_for(tasks);
   const Matrix x{type_of<T>(), g.dim, 1}, sum{memory::data_type::f32, g.dim, 1};
   auto [made, product_bytes] = make_products<BackwardProducts>(
       g, !is_absent(given[Op::kLengths]), !is_absent(given[Op::kFirstKeys]),
       [&](int64_t queries, int64_t keys) -> BackwardProducts {
         const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
-        return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false),
-                Product(engine, keys, g.dim, queries, p.transposed(), x, sum, true),
-                Product(engine, queries, keys, g.dim, x, x.transposed(), s, false),
-                Product(engine, queries, g.dim, keys, p, x, x, false),
-                Product(engine, keys, g.dim, queries, p.transposed(), x, sum, true)};
+        return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false, threads),
+                Product(engine, keys, g.dim, queries, p.transposed(), x, sum, true, threads),
+                Product(engine, queries, keys, g.dim, x, x.transposed(), s, false, threads),
+                Product(engine, queries, g.dim, keys, p, x, x, false, threads),
+                Product(engine, keys, g.dim, queries, p.transposed(), x, sum, true, threads)};
       });
   const size_t sums = g.head_elements() * sizeof(float);
   const Parts parts{g.score_elements() * sizeof(float),
@@ -239,8 +241,7 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
                     sums,
                     5 * g.head_elements() * sizeof(T),
                     product_bytes};
-  const int64_t tasks = g.samples * g.shape.kv_heads, threads = threads_for(tasks);
-  const auto work = [=, products = std::move(made)](Args args, void* scratch) {
+  auto work = [=, products = std::move(made)](Args args, void* scratch) {
     each_task(tasks, threads, [&](int64_t thread, int64_t task) {
       const int64_t sample = task / g.shape.kv_heads, kv = task % g.shape.kv_heads;
       const T* rows = pointer<const T>(args, Op::kQkv) + sample * g.length * g.row;
@@ -270,7 +271,7 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
           const Keys keys = g.keys(first, queries, mask);
           const BackwardProducts& product = products.at({queries, keys.count});
           const int64_t at_query = first * g.dim, at_key = keys.begin * g.dim;
-          product.scores.run(q + at_query, k + at_key, s, own);
+          product.scores.run(q + at_query, k + at_key, s, own, thread);
           for (int64_t i = 0; i < queries; ++i) {
             const Keys seen = mask.keys(first + i, keys.begin);
             const int64_t before = seen.begin - keys.begin, at = i * keys.count + before;
@@ -278,16 +279,16 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
             weights_row(s + at, p + at, seen.count, keys.count - before, g.shape.scale,
                         saved[first + i]);
           }
-          product.dvalues.run(p, dy + at_query, dv + at_key, own);
-          product.dweights.run(dy + at_query, v + at_key, s, own);
+          product.dvalues.run(p, dy + at_query, dv + at_key, own, thread);
+          product.dweights.run(dy + at_query, v + at_key, s, own, thread);
           for (int64_t i = 0; i < queries; ++i) {
             const float delta =
                 dot_row(dy + at_query + i * g.dim, ys + (first + i) * g.y_row, g.dim);
             score_gradient_row(s + i * keys.count, p + i * keys.count, keys.count, g.shape.scale,
                                delta);
           }
-          product.dqueries.run(p, k + at_key, dq + at_query, own);
-          product.dkeys.run(p, q + at_query, dk + at_key, own);
+          product.dqueries.run(p, k + at_key, dq + at_query, own, thread);
+          product.dkeys.run(p, q + at_query, dk + at_key, own, thread);
         }
         copy_rows(dq, g.dim, gradients + g.q_column(head), g.row, g.length, g.dim);
       }
@@ -297,7 +298,8 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
       }
     });
   };
-  return host_op(in_row_major(given), work, parts.total() * static_cast<size_t>(threads));
+  return host_op(in_row_major(given), std::move(work),
+                 parts.total() * static_cast<size_t>(threads));
 }
 
 }  // namespace

@@ -100,12 +100,13 @@ Plan plan_weights_matmul(const EnginePtr& engine, std::vector<TensorSpec> specs,
   const int64_t rows = specs[Op::kX].shape[0];
   const int64_t in = specs[Op::kDweight].shape[1], out = specs[Op::kDweight].shape[0];
   const Matrix x{to_dnnl(specs[Op::kX].dtype), in, 1}, dy{to_dnnl(specs[Op::kDy].dtype), out, 1};
-  const Product product(engine, out, in, rows, dy.transposed(), x,
-                        {to_dnnl(specs[Op::kDweight].dtype), in, 1}, accumulate);
-  const auto work = [=](Args args, void* scratch) {
+  Product product(engine, out, in, rows, dy.transposed(), x,
+                  {to_dnnl(specs[Op::kDweight].dtype), in, 1}, accumulate);
+  const size_t scratch_bytes = product.scratch_bytes();
+  auto work = [product = std::move(product)](Args args, void* scratch) {
     product.run(args[Op::kDy], args[Op::kX], args[Op::kDweight], scratch);
   };
-  return host_op(std::move(specs), work, product.scratch_bytes());
+  return host_op(std::move(specs), std::move(work), scratch_bytes);
 }
 
 // The gradient of the weight as an inner product of oneDNN, which overwrites it.

@@ -164,21 +164,40 @@ dnnl::primitive_attr with_activation(Activation activation) {
   return attr;
 }
 
-PrimitivePlan::PrimitivePlan(std::shared_ptr<Engine> engine, std::vector<TensorSpec> specs,
-                             const dnnl::primitive& primitive, std::vector<Binding> bindings,
-                             const memory::desc& scratchpad)
-    : OpPlan(std::move(specs)),
-      engine_(std::move(engine)),
-      primitive_(primitive),
-      scratch_bytes_(scratchpad.get_size()) {
-  constexpr int kScratch = -1;
-  if (scratch_bytes_ > 0) bindings.push_back({DNNL_ARG_SCRATCHPAD, kScratch, scratchpad});
-  bound_.reserve(bindings.size());
-  for (const Binding& binding : bindings) {
-    bound_.push_back({binding.dnnl_arg, binding.position,
-                      memory(binding.desc, engine_->engine, DNNL_MEMORY_NONE), nullptr});
-    exec_args_.push_back({binding.dnnl_arg, bound_.back().memory.get()});
+BoundPrimitive::BoundPrimitive(std::shared_ptr<Engine> engine, const dnnl::primitive& primitive,
+                               std::span<const Argument> arguments)
+    : engine_(std::move(engine)), primitive_(primitive), data_(arguments.size()) {
+  for (const Argument& argument : arguments) {
+    memories_.push_back(memory(argument.desc, engine_->engine, DNNL_MEMORY_NONE));
+    exec_args_.push_back({argument.dnnl_arg, memories_.back().get()});
   }
+}
+
+void BoundPrimitive::run(std::span<void* const> data) const {
+  for (size_t i = 0; i < data_.size(); ++i) {
+    // Setting the pointer also clears the padding of blocked layouts, which costs a pass over
+    // memory.
+    if (data[i] == data_[i]) continue;
+    check(dnnl_memory_set_data_handle_v2(memories_[i].get(), data[i], engine_->stream.get()),
+          "dnnl_memory_set_data_handle_v2");
+    data_[i] = data[i];
+  }
+  check(dnnl_primitive_execute(primitive_.get(), engine_->stream.get(),
+                               static_cast<int>(exec_args_.size()), exec_args_.data()),
+        "dnnl_primitive_execute");
+}
+
+PrimitivePlan::PrimitivePlan(std::shared_ptr<Engine> engine, std::vector<TensorSpec> specs,
+                             const dnnl::primitive& primitive, const std::vector<Binding>& bindings,
+                             const memory::desc& scratchpad)
+    : OpPlan(std::move(specs)), scratch_bytes_(scratchpad.get_size()) {
+  std::vector<BoundPrimitive::Argument> arguments;
+  for (const Binding& binding : bindings) {
+    arguments.push_back({binding.dnnl_arg, binding.desc});
+    positions_.push_back(binding.position);
+  }
+  if (scratch_bytes_ > 0) arguments.push_back({DNNL_ARG_SCRATCHPAD, scratchpad});
+  primitive_.emplace(std::move(engine), primitive, arguments);
 }
 
 void PrimitivePlan::encode(Stream& stream, Args args, void* scratch) const {
@@ -188,18 +207,10 @@ void PrimitivePlan::encode(Stream& stream, Args args, void* scratch) const {
 }
 
 void PrimitivePlan::execute(void* const* args, void* scratch) const {
-  for (const Bound& bound : bound_) {
-    void* data = bound.position < 0 ? scratch : args[bound.position];
-    // Setting the pointer also clears the padding of blocked layouts, which costs a pass over
-    // memory.
-    if (data == bound.data) continue;
-    check(dnnl_memory_set_data_handle_v2(bound.memory.get(), data, engine_->stream.get()),
-          "dnnl_memory_set_data_handle_v2");
-    bound.data = data;
-  }
-  check(dnnl_primitive_execute(primitive_.get(), engine_->stream.get(),
-                               static_cast<int>(exec_args_.size()), exec_args_.data()),
-        "dnnl_primitive_execute");
+  std::array<void*, kMaxArgs + 1> data{};
+  std::ranges::transform(positions_, data.begin(), [&](int position) { return args[position]; });
+  data[positions_.size()] = scratch;
+  primitive_->run(data);
 }
 
 }  // namespace trireme::ops::cpu

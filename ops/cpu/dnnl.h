@@ -70,37 +70,52 @@ dnnl::primitive_attr with_activation(Activation activation);
 // derivative_uses_output.
 dnnl::algorithm to_dnnl(Activation activation);
 
-// A plan that runs one oneDNN primitive. Its memory objects are created once, and encoding only
-// sets their pointers, so a plan must not run twice concurrently.
+// A primitive with memory objects of its own, which are created once: running it only sets their
+// pointers. Must not run twice concurrently.
+class BoundPrimitive {
+ public:
+  struct Argument {
+    int dnnl_arg;  // DNNL_ARG_SRC...
+    dnnl::memory::desc desc;
+  };
+  BoundPrimitive(std::shared_ptr<Engine> engine, const dnnl::primitive& primitive,
+                 std::span<const Argument> arguments);
+  BoundPrimitive(BoundPrimitive&&) = default;
+  BoundPrimitive& operator=(BoundPrimitive&&) = default;
+
+  // `data` has a pointer for each argument.
+  void run(std::span<void* const> data) const;
+
+ private:
+  std::shared_ptr<Engine> engine_;
+  dnnl::primitive primitive_;
+  std::vector<dnnl::memory> memories_;
+  mutable std::vector<void*> data_;
+  std::vector<dnnl_exec_arg_t> exec_args_;
+};
+
+// A plan that runs one oneDNN primitive, and must not run twice concurrently.
 class PrimitivePlan final : public OpPlan {
  public:
   struct Binding {
-    int dnnl_arg;  // DNNL_ARG_SRC...
+    int dnnl_arg;
     int position;  // in Args
     dnnl::memory::desc desc;
   };
   PrimitivePlan(std::shared_ptr<Engine> engine, std::vector<TensorSpec> specs,
-                const dnnl::primitive& primitive, std::vector<Binding> bindings,
+                const dnnl::primitive& primitive, const std::vector<Binding>& bindings,
                 const dnnl::memory::desc& scratchpad);
 
   size_t scratch_bytes() const override { return scratch_bytes_; }
   void encode(Stream& stream, Args args, void* scratch) const override;
 
  private:
-  struct Bound {
-    int dnnl_arg;
-    int position;
-    dnnl::memory memory;
-    mutable void* data;
-  };
   static constexpr int kMaxArgs = 6;
   void execute(void* const* args, void* scratch) const;
 
-  std::shared_ptr<Engine> engine_;
-  dnnl::primitive primitive_;
-  std::vector<Bound> bound_;
-  std::vector<dnnl_exec_arg_t> exec_args_;
+  std::vector<int> positions_;
   size_t scratch_bytes_;
+  std::optional<BoundPrimitive> primitive_;
 };
 
 }  // namespace trireme::ops::cpu

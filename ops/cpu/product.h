@@ -4,7 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <type_traits>
-#include <utility>
+#include <vector>
 
 #include "ops/cpu/dnnl.h"
 #include "ops/cpu/plans.h"
@@ -37,80 +37,74 @@ inline dnnl::primitive_attr product_attr(bool accumulate) {
   return attr;
 }
 
-// c [m, n] = a [m, k] b [k, n], or added to c.
+// c [m, n] = a [m, k] b [k, n], or added to c. Runs in different slots, each with scratch memory of
+// its own, may go on at once.
 class Product {
  public:
-  Product(EnginePtr engine, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
-          const Matrix& c, bool accumulate)
-      : engine_(std::move(engine)), descs_{a.desc(m, k), b.desc(k, n), c.desc(m, n), {}} {
-    const dnnl::primitive_attr attr = product_attr(accumulate);
-    const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(descs_[0], descs_[1], descs_[2]),
-                                            attr, engine_->engine);
-    primitive_ = dnnl::matmul(desc);
-    descs_[3] = desc.scratchpad_desc();
+  Product(const EnginePtr& engine, int64_t m, int64_t n, int64_t k, const Matrix& a,
+          const Matrix& b, const Matrix& c, bool accumulate, int64_t slots = 1)
+      : Product(engine, a.desc(m, k), b.desc(k, n), c.desc(m, n), accumulate, slots) {}
+  // oneDNN chooses the layout of b if its descriptor leaves that open.
+  Product(const EnginePtr& engine, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
+          const dnnl::memory::desc& c, bool accumulate, int64_t slots) {
+    const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(a, b, c), product_attr(accumulate),
+                                            engine->engine);
+    const std::array<BoundPrimitive::Argument, 4> arguments{
+        {{DNNL_ARG_SRC, a},
+         {DNNL_ARG_WEIGHTS, desc.weights_desc()},
+         {DNNL_ARG_DST, c},
+         {DNNL_ARG_SCRATCHPAD, desc.scratchpad_desc()}}};
+    const dnnl::matmul primitive(desc);
+    for (int64_t i = 0; i < slots; ++i) slots_.emplace_back(engine, primitive, arguments);
+    b_ = desc.weights_desc();
+    scratch_bytes_ = desc.scratchpad_desc().get_size();
   }
 
-  size_t scratch_bytes() const { return descs_[3].get_size(); }
-  // By any number of threads at once, each with scratch memory of its own.
-  void run(const void* a, const void* b, void* c, void* scratch) const {
-    const auto at = [&](size_t i, const void* data) {
-      return dnnl::memory(descs_[i], engine_->engine, const_cast<void*>(data));
-    };
-    primitive_.execute(engine_->stream, {{DNNL_ARG_SRC, at(0, a)},
-                                         {DNNL_ARG_WEIGHTS, at(1, b)},
-                                         {DNNL_ARG_DST, at(2, c)},
-                                         {DNNL_ARG_SCRATCHPAD, at(3, scratch)}});
+  const dnnl::memory::desc& b() const { return b_; }
+  size_t scratch_bytes() const { return scratch_bytes_; }
+  void run(const void* a, const void* b, void* c, void* scratch, int64_t slot = 0) const {
+    const std::array<void*, 4> data{const_cast<void*>(a), const_cast<void*>(b), c, scratch};
+    slots_[static_cast<size_t>(slot)].run(data);
   }
 
  private:
-  EnginePtr engine_;
-  std::array<dnnl::memory::desc, 4> descs_;  // of a, b, c and scratch
-  dnnl::matmul primitive_;
+  dnnl::memory::desc b_;
+  size_t scratch_bytes_ = 0;
+  std::vector<BoundPrimitive> slots_;
 };
 
 // Like Product, for many products with the same b, which is first copied to the layout that oneDNN
 // multiplies fastest.
 class PackedProduct {
  public:
-  PackedProduct(EnginePtr engine, int64_t m, int64_t n, int64_t k, const Matrix& a, const Matrix& b,
-                const Matrix& c, bool accumulate)
-      : engine_(std::move(engine)), descs_{a.desc(m, k), b.desc(k, n), c.desc(m, n), {}} {
-    const dnnl::primitive_attr attr = product_attr(accumulate);
-    const dnnl::memory::desc any({k, n}, b.type, dnnl::memory::format_tag::any);
-    const dnnl::matmul::primitive_desc desc(dnnl::matmul::desc(descs_[0], any, descs_[2]), attr,
-                                            engine_->engine);
-    primitive_ = dnnl::matmul(desc);
-    packed_ = desc.weights_desc();
-    descs_[3] = desc.scratchpad_desc();
-    const dnnl::reorder::primitive_desc pack(engine_->engine, descs_[1], engine_->engine, packed_);
-    pack_ = dnnl::reorder(pack);
-  }
+  PackedProduct(const EnginePtr& engine, int64_t m, int64_t n, int64_t k, const Matrix& a,
+                const Matrix& b, const Matrix& c, bool accumulate, int64_t slots)
+      : product_(engine, a.desc(m, k),
+                 dnnl::memory::desc({k, n}, b.type, dnnl::memory::format_tag::any), c.desc(m, n),
+                 accumulate, slots),
+        pack_(bind_pack(engine, b.desc(k, n), product_.b())) {}
 
-  size_t packed_bytes() const { return packed_.get_size(); }
-  size_t scratch_bytes() const { return descs_[3].get_size(); }
+  size_t packed_bytes() const { return product_.b().get_size(); }
+  size_t scratch_bytes() const { return product_.scratch_bytes(); }
   // Copies b. Uses all threads.
   void pack(const void* b, void* packed) const {
-    pack_.execute(engine_->stream, {{DNNL_ARG_FROM, memory_at(descs_[1], b)},
-                                    {DNNL_ARG_TO, memory_at(packed_, packed)}});
+    pack_.run(std::array<void*, 2>{const_cast<void*>(b), packed});
   }
-  // By any number of threads at once, each with scratch memory of its own.
-  void run(const void* a, const void* packed, void* c, void* scratch) const {
-    primitive_.execute(engine_->stream, {{DNNL_ARG_SRC, memory_at(descs_[0], a)},
-                                         {DNNL_ARG_WEIGHTS, memory_at(packed_, packed)},
-                                         {DNNL_ARG_DST, memory_at(descs_[2], c)},
-                                         {DNNL_ARG_SCRATCHPAD, memory_at(descs_[3], scratch)}});
+  void run(const void* a, const void* packed, void* c, void* scratch, int64_t slot) const {
+    product_.run(a, packed, c, scratch, slot);
   }
 
  private:
-  dnnl::memory memory_at(const dnnl::memory::desc& desc, const void* data) const {
-    return {desc, engine_->engine, const_cast<void*>(data)};
+  static BoundPrimitive bind_pack(const EnginePtr& engine, const dnnl::memory::desc& from,
+                                  const dnnl::memory::desc& to) {
+    const dnnl::reorder pack({engine->engine, from, engine->engine, to});
+    const std::array<BoundPrimitive::Argument, 2> arguments{
+        {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, to}}};
+    return {engine, pack, arguments};
   }
 
-  EnginePtr engine_;
-  std::array<dnnl::memory::desc, 4> descs_;  // of a, b, c and scratch
-  dnnl::memory::desc packed_;
-  dnnl::matmul primitive_;
-  dnnl::reorder pack_;
+  Product product_;
+  BoundPrimitive pack_;
 };
 
 }  // namespace trireme::ops::cpu

@@ -208,12 +208,12 @@ class StepProduct {
   StepProduct(const EnginePtr& engine, int64_t samples, int64_t n, int64_t k, const Matrix& b,
               bool accumulate)
       : samples_(samples), block_(std::min(samples, rows_of_block(samples))) {
-    const auto make = [&](int64_t rows) {
+    const auto make = [&](int64_t rows, int64_t blocks) {
       const Matrix a{b.type, k, 1}, c{memory::data_type::f32, n, 1};
-      return PackedProduct(engine, rows, n, k, a, b, c, accumulate);
+      return PackedProduct(engine, rows, n, k, a, b, c, accumulate, blocks);
     };
-    full_.emplace(make(block_));
-    if (samples % block_ > 0) last_.emplace(make(samples % block_));
+    full_.emplace(make(block_, samples / block_));
+    if (samples % block_ > 0) last_.emplace(make(samples % block_, 1));
   }
 
   int64_t blocks() const { return (samples_ + block_ - 1) / block_; }
@@ -232,8 +232,8 @@ class StepProduct {
     if (last_) last_->pack(b, packed + device_aligned(full_->packed_bytes()));
   }
   void run(int64_t block, const void* a, const std::byte* packed, void* c, void* scratch) const {
-    if (count(block) == block_) return full_->run(a, packed, c, scratch);
-    last_->run(a, packed + device_aligned(full_->packed_bytes()), c, scratch);
+    if (count(block) == block_) return full_->run(a, packed, c, scratch, block);
+    last_->run(a, packed + device_aligned(full_->packed_bytes()), c, scratch, 0);
   }
 
  private:
@@ -393,10 +393,11 @@ Plan plan_forward_steps(const Op& op, const EnginePtr& engine, std::vector<Tenso
   auto input = plan_input_product(
       op, specs, [&](const auto& part, Specs of_part) { return plan(part, engine, of_part); });
   const size_t a_bytes = static_cast<size_t>(n.rows() * n.gates) * sizeof(float);
-  const ForwardSteps<Op, T, Cell> steps(engine, n, positions);
+  ForwardSteps<Op, T, Cell> steps(engine, n, positions);
   const Parts parts{in_workspace ? 0 : a_bytes,
                     std::max(steps.scratch_bytes(), input->scratch_bytes())};
-  auto work = [=, input = std::move(input)](Stream& stream, Args args, void* scratch) {
+  auto work = [=, input = std::move(input), steps = std::move(steps)](Stream& stream, Args args,
+                                                                      void* scratch) {
     float* a = parts.at<float>(scratch, 0, 0);
     if constexpr (requires { Op::kWorkspace; }) {
       if (in_workspace) a = pointer<float>(args, Op::kWorkspace);
@@ -520,13 +521,14 @@ Plan plan_backward_steps(const RecurrentBackward& op, const EnginePtr& engine,
   const RecurrentSizes n(op, specs[Op::kY].shape);
   RecurrentGradients gradients(
       op, specs, [&](const auto& part, Specs of_part) { return plan(part, engine, of_part); });
-  const BackwardSteps<T, Cell> steps(engine, n);
+  BackwardSteps<T, Cell> steps(engine, n);
   const size_t gate_bytes = static_cast<size_t>(n.rows() * n.gates) * sizeof(T);
   const size_t before_bytes = static_cast<size_t>(n.rows() * n.hidden) * sizeof(T);
   constexpr bool kLstm = Cell::kCell == RecurrentCell::kLstm;
   const Parts parts{gate_bytes, kLstm ? 0 : gate_bytes, before_bytes,
                     std::max(steps.scratch_bytes(), gradients.scratch_bytes())};
-  auto work = [=, gradients = std::move(gradients)](Stream& stream, Args args, void* scratch) {
+  auto work = [=, gradients = std::move(gradients), steps = std::move(steps)](
+                  Stream& stream, Args args, void* scratch) {
     void* const da = parts.at<void>(scratch, 0, 0);
     const RecurrentGradients::Steps out{da, kLstm ? da : parts.at<void>(scratch, 0, 1),
                                         parts.at<void>(scratch, 0, 2)};
