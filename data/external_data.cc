@@ -138,7 +138,13 @@ DataConfig config_for_path(const DataConfig& run, const SampleSpec& spec, const 
                               fs::is_directory(fs::path(path) / run.image_folder().eval());
   if (run.has_labeled_text()) {
     config.clear_holdout();
-    use_texts(config, fs::absolute(path).string());
+    const fs::path like_run = fs::path(path) / run.labeled_text().eval();
+    const bool has_run_files = is_folder && run.labeled_text().has_eval() && fs::exists(like_run);
+    use_texts(config, fs::absolute(has_run_files ? like_run : fs::path(path)).string());
+  } else if (!is_folder && (run.has_text() || run.has_tokens())) {
+    throw ConfigError("--data", path +
+                                    " is a file; language models are evaluated on a folder with "
+                                    "files named as in the run's configuration");
   } else if (is_pattern || (!is_folder && is_tar(path))) {
     config.clear_holdout();
     use_shards(config, spec, path);
@@ -161,7 +167,13 @@ std::unique_ptr<Dataset> with_training_classes(std::unique_ptr<Dataset> dataset,
                                                const SampleSpec& spec,
                                                const std::vector<std::string>& class_names) {
   const SampleSpec& own = dataset->spec();
-  const bool named = spec.classes > 0 && !class_names.empty() && !dataset->class_names().empty() &&
+  const std::vector<std::string>& names = dataset->class_names();
+  if (own.has_token_labels() && !names.empty() && !class_names.empty() && names != class_names) {
+    throw DataError(dataset->description(),
+                    "the network was trained on a text with other characters, so it would take "
+                    "those of this one for others");
+  }
+  const bool named = spec.classes > 0 && !class_names.empty() && !names.empty() &&
                      own.target.dtype == DType::kI32 && own.target.shape.rank() == 0;
   if (own.input != spec.input || (!named && own.classes != spec.classes)) {
     throw DataError(dataset->description(),
@@ -170,6 +182,7 @@ std::unique_ptr<Dataset> with_training_classes(std::unique_ptr<Dataset> dataset,
   }
   SampleSpec as = spec;
   as.target = own.target;
+  as.bytes_per_token = own.bytes_per_token;
   std::vector<int32_t> classes;
   if (named) classes = match(*dataset, class_names);
   return std::make_unique<RelabeledDataset>(std::move(dataset), std::move(as), std::move(classes),

@@ -106,9 +106,7 @@ Shown load(const DataShowOptions& options, const train::Config& config,
   loader.start(epoch, 0);
   Shown shown;
   shown.spec = dataset.spec();
-  if (const auto tokenizer = dataset.tokenizer()) {
-    shown.padding = std::max(0, tokenizer->special().pad);
-  }
+  if (const auto tokenizer = dataset.tokenizer()) shown.padding = tokenizer->special().padding();
   for (bool more = true; more;) {
     const data::Batch& batch = loader.next();
     shown.add(batch, std::min(batch.rows, options.samples - shown.count));

@@ -80,6 +80,12 @@ double bytes_per_token(const data::Tokenizer& tokenizer, const std::string& path
          static_cast<double>(std::max<size_t>(1, tokenizer.encode(text).size()));
 }
 
+// Returns whether data.labeled_text reads the file.
+bool is_table(const std::string& file) {
+  constexpr const char* kEndings[] = {".csv", ".tsv", ".jsonl"};
+  return std::ranges::any_of(kEndings, [&](const char* ending) { return file.ends_with(ending); });
+}
+
 int train(const DataTokenizerOptions& options) {
   for (const std::string& file : options.files) require_another_file(options.out, file);
   NewFile out(options.out);  // an error should not wait until the training is done
@@ -95,10 +101,12 @@ int train(const DataTokenizerOptions& options) {
   const auto tokenizer = data::open_tokenizer(config, folder, "--out");
   fmt::print("{}: {}, {:.2f} bytes of {} per token\n\n", options.out, tokenizer->description(),
              bytes_per_token(*tokenizer, options.files[0]), options.files[0]);
+  const std::string file = fs::absolute(options.files[0]).string();
   fmt::print(
-      "data {{\n  text {{\n    train_file: \"{}\"\n    tokenizer {{ sentencepiece {{ model: \"{}\" "
-      "}} }}\n  }}\n  holdout: 0.1\n}}\n",
-      fs::absolute(options.files[0]).string(), fs::absolute(path).string());
+      "data {{\n  {}: \"{}\"\n    tokenizer {{ sentencepiece {{ model: \"{}\" }} }}\n  }}\n  "
+      "holdout: 0.1\n}}\n",
+      is_table(file) ? "labeled_text {\n    train" : "text {\n    train_file", file,
+      fs::absolute(path).string());
   return 0;
 }
 

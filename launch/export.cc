@@ -92,11 +92,21 @@ std::string to_safetensors(const Saved& saved, model::NameStyle style,
   if (style == model::NameStyle::kTorchvision && !model::has_torchvision_names(network)) {
     throw ConfigError("--names", network + " is not a network of torchvision");
   }
+  if (style == model::NameStyle::kHuggingFace &&
+      saved.config.run.model().zoo().pooling() == ZooConfig::MEAN) {
+    throw ConfigError("--names",
+                      "the classifiers of Hugging Face read the class token, but this "
+                      "network has model.zoo.pooling: MEAN; use --names trireme");
+  }
   std::vector<train::SafetensorsEntry> entries;
   size_t bytes = 0;
   for (const auto& [ours, weight] : saved.weights) {
     const std::optional<std::string> name = model::name_in(style, network, ours);
-    if (!name) throw ConfigError("--names", "'" + ours + "' has no name in that project");
+    if (!name) {
+      throw ConfigError("--names", fmt::format("{} has no names there that Trireme writes (not for "
+                                               "'{}'); use --names trireme",
+                                               network, ours));
+    }
     add_entries(style, ours, *name, weight.shape, entries);
     bytes += weight.values.size() * sizeof(float);
   }

@@ -23,6 +23,7 @@
 #include "launch/output_file.h"
 #include "trainer/base/json.h"
 #include "trainer/config/device.h"
+#include "trainer/config/inputs.h"
 #include "trainer/infer/generator.h"
 #include "trainer/infer/trained_model.h"
 #include "trainer/report/sample_info.h"
@@ -127,24 +128,44 @@ std::vector<std::string> read_prompts(const GenerateOptions& options) {
   return prompts;
 }
 
-std::vector<Text> encode(const std::vector<std::string>& prompts, const Vocabulary& vocabulary,
-                         int64_t length) {
+std::vector<Text> encode(const std::vector<std::string>& prompts, const Vocabulary& vocabulary) {
   std::vector<Text> texts;
   for (size_t i = 0; i < prompts.size(); ++i) {
     Text text{.prompt = prompts[i]};
     try {
       text.tokens = vocabulary.encode(prompts[i]);
       text.prompt_tokens = text.tokens.size();
-      if (std::ssize(text.tokens) > length) {
-        throw Error(fmt::format("has {} tokens, but the network reads at most {}",
-                                text.prompt_tokens, length));
-      }
     } catch (const Error& error) {
       throw DataError(fmt::format("prompt {}", i + 1), error.what());
     }
     texts.push_back(std::move(text));
   }
   return texts;
+}
+
+// Returns the samples that the network reads: those of training or, if it reads any length, longer
+// ones for the texts and their continuations, up to a limit that bounds the memory of its states.
+data::SampleSpec samples_for(const std::vector<Text>& texts, const train::Config& config,
+                             data::SampleSpec samples, int64_t max_tokens) {
+  constexpr int64_t kMaxLength = 16384;
+  if (!train::reads_any_length(train::build_network(config, samples))) return samples;
+  int64_t length = samples.input.shape[0];
+  for (const Text& text : texts) {
+    length = std::max(length, std::ssize(text.tokens) + max_tokens);
+  }
+  samples.input.shape = Shape{std::max(samples.input.shape[0], std::min(length, kMaxLength))};
+  if (samples.target.shape.rank() == 1) samples.target.shape = samples.input.shape;
+  return samples;
+}
+
+// Throws DataError if a prompt is too long.
+void check_lengths(const std::vector<Text>& texts, int64_t length) {
+  for (size_t i = 0; i < texts.size(); ++i) {
+    if (std::ssize(texts[i].tokens) <= length) continue;
+    throw DataError(fmt::format("prompt {}", i + 1),
+                    fmt::format("has {} tokens, but the network reads at most {}",
+                                texts[i].prompt_tokens, length));
+  }
 }
 
 // Adds a token to the text, and checks whether the text is complete.
@@ -250,11 +271,13 @@ int generate(const GenerateOptions& options) {
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);
   const int64_t rows = std::min(options.batch, std::ssize(prompts));
-  const train::TrainedModel model(config, *backend, info.spec, run.checkpoint, rows,
-                                  train::BatchNormMode::kFolded);
-  train::Generator generator(model, *backend, rows);
   const Vocabulary vocabulary(info);
-  std::vector<Text> texts = encode(prompts, vocabulary, generator.length());
+  std::vector<Text> texts = encode(prompts, vocabulary);
+  const train::TrainedModel model(config, *backend,
+                                  samples_for(texts, config, info.spec, options.max_tokens),
+                                  run.checkpoint, rows, train::BatchNormMode::kFolded);
+  train::Generator generator(model, *backend, rows);
+  check_lengths(texts, generator.length());
 
   OutputFile file(options.out);
   if (texts.size() == 1 && options.format == "text") {

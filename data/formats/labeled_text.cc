@@ -230,7 +230,7 @@ class LabeledText final : public Dataset {
     const std::span inputs(reinterpret_cast<int32_t*>(input),
                            static_cast<size_t>(spec_.input.shape[0]));
     const auto rest = std::ranges::copy(tokens, inputs.begin()).out;
-    std::fill(rest, inputs.end(), std::max(0, tokenizer_->special().pad));
+    std::fill(rest, inputs.end(), tokenizer_->special().padding());
   }
   // Returns the tokens of a text that has been changed at random.
   std::vector<int32_t> augmented(SampleId id) const {

@@ -212,13 +212,18 @@ Range range_of(const DataConfig& config, Part part, int64_t count) {
   return part == Part::kTraining ? Range{0, count - held_out} : Range{count - held_out, count};
 }
 
-// Returns the mean number of bytes of the tokens in the range or, with a tokenizer, of all tokens.
+// Returns the mean number of bytes of the tokens in the range; with WordPiece, whose tokens do not
+// determine the text, of all tokens.
 double bytes_per_token(const DataConfig& config, const Encoded& encoded, Range range) {
-  if (encoded.tokenizer) return encoded.bytes_per_token;
-  if (config.text().vocabulary() == TextConfig::BYTES) return 1;
+  const bool is_whole = range.end - range.begin == std::ssize(encoded.tokens);
+  if (encoded.tokenizer && (is_whole || config.text().tokenizer().has_wordpiece())) {
+    return encoded.bytes_per_token;
+  }
+  if (!encoded.tokenizer && config.text().vocabulary() == TextConfig::BYTES) return 1;
   int64_t bytes = 0;
   for (int64_t i = range.begin; i < range.end; ++i) {
-    bytes += std::ssize(to_utf8(encoded.text.characters[i]));
+    bytes += encoded.tokenizer ? std::ssize(encoded.tokenizer->text_of(encoded.tokens[i]))
+                               : std::ssize(to_utf8(encoded.text.characters[i]));
   }
   return static_cast<double>(bytes) / static_cast<double>(range.end - range.begin);
 }

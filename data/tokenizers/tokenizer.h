@@ -22,6 +22,13 @@ struct SpecialTokens {
   int32_t end = kNone;      // its end: [SEP], </s>, <|endoftext|>
   int32_t pad = kNone;      // padding
   int32_t mask = kNone;     // a token that the network has to predict
+
+  // Returns the token that fills up samples: without one for padding the end of a text, if texts
+  // are not enclosed in such tokens, else token 0, which texts may contain.
+  int32_t padding() const {
+    if (pad != kNone) return pad;
+    return begin == kNone && end != kNone ? end : 0;
+  }
 };
 
 // A file that defines a tokenizer.

@@ -419,6 +419,20 @@ TEST_F(LabeledTextTest, OtherTextsForEvaluation) {
   const auto one = with_training_classes(open_dataset(other, Part::kEvaluation), training->spec(),
                                          training->class_names());
   EXPECT_THAT(one->labels(), ElementsAre(1));
+  folder.write("other/b.csv", "text,label\nbad,neg\n");  // a folder with files like the run's
+  const DataConfig run = config("train: 'a.csv' eval: 'b.csv'");
+  EXPECT_EQ(config_for_path(run, training->spec(), folder.path("other")).labeled_text().eval(),
+            folder.path("other/b.csv"));
+}
+
+// A text may contain token 0, which is "!" in GPT-2's vocabulary.
+TEST_F(LabeledTextTest, TextsOfBpeArePaddedWithTheEndOfText) {
+  SpecialTokens bpe{.end = 50256};
+  EXPECT_EQ(bpe.padding(), 50256);
+  const SpecialTokens enclosing{.begin = 1, .end = 2};
+  EXPECT_EQ(enclosing.padding(), 0);
+  bpe.pad = 7;
+  EXPECT_EQ(bpe.padding(), 7);
 }
 
 }  // namespace

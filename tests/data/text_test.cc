@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "data/external_data.h"
 #include "tests/data/files.h"
 
 namespace trireme::data {
@@ -93,6 +94,21 @@ TEST_F(TextTest, EvaluationUsesTheVocabularyOfTraining) {
   EXPECT_EQ(evaluation->spec().classes, 7);
   EXPECT_EQ(evaluation->spec().bytes_per_token, 1);
   EXPECT_EQ(input(*evaluation, 4), "be");
+}
+
+TEST_F(TextTest, OtherTextsForEvaluationHaveTheSameCharacters) {
+  folder.write("a.txt", "abcabcabc");
+  const auto training = open("length: 3");
+  const auto evaluation = [&](const std::string& text) {
+    folder.write("other/a.txt", text);
+    const DataConfig other = config_for_path(config("length: 3", "holdout: 0.5"), training->spec(),
+                                             folder.path("other"));
+    return with_training_classes(open_dataset(other, Part::kEvaluation), training->spec(),
+                                 training->class_names());
+  };
+  EXPECT_EQ(evaluation("ccbbaaccbbaa")->spec().bytes_per_token, 1);
+  EXPECT_SAYS(testing::message<DataError>([&] { evaluation("abdabdabd"); }),
+              "the network was trained on a text with other characters");
 }
 
 TEST_F(TextTest, UnknownCharacters) {

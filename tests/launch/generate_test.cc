@@ -140,6 +140,15 @@ TEST_F(GenerateTest, ContinuesWithTheStateOfAnLstm) {
   EXPECT_EQ(outcome.out,
             "xyz\nabcdefghijklmnopqrstuvwxyz\nabcdefghijklmnop\n----\n"
             "mnopqrstuvwxyz\nabcdefghijklmnopqrstuvwxyz\n----\n");
+  // The tokens drawn depend on the position and on all tokens before.
+  const auto continued = [&](const std::string& prompt, const std::string& count) {
+    const Outcome drawn = run({"generate", (*scratch_ / "lstm").string(), "--prompt", prompt,
+                               "--max-tokens", count, "--temperature", "4"});
+    EXPECT_EQ(drawn.code, 0) << drawn.error;
+    return drawn.out;
+  };
+  const std::string drawn = continued("abc", "120");
+  EXPECT_EQ(continued(drawn.substr(0, 70), "53"), drawn);
   const Outcome refused = run({"generate", train("both", "bidirectional: true"), "--prompt", "a"});
   EXPECT_EQ(refused.code, 2);
   EXPECT_THAT(refused.error, HasSubstr("lstm reads later tokens, too, so the network cannot "

@@ -53,8 +53,15 @@ TEST_F(TokenizerTest, RunsKeepIt) {
   const Outcome resumed = run({"train", config("sentencepiece { model: 'b.model' }"), "--run-dir",
                                path("run"), "--set", "train.max_steps=4"});
   EXPECT_NE(resumed.code, 0);  // the network has another size
+  const Outcome evaluated = run({"eval", path("run")});
+  EXPECT_EQ(evaluated.code, 0) << evaluated.error;
   fs::remove(scratch / "a.model");
-  fs::remove(scratch / "text.txt");
+  fs::create_directory(scratch / "other");
+  fs::rename(scratch / "text.txt", scratch / "other/text.txt");
+  EXPECT_EQ(run({"eval", path("run"), "--data", path("other")}).out, evaluated.out);
+  const Outcome file = run({"eval", path("run"), "--data", path("other/text.txt")});
+  EXPECT_EQ(file.code, 2);
+  EXPECT_THAT(file.error, HasSubstr("language models are evaluated on a folder"));
   const std::vector<std::string> generate{"generate", path("run"), "--prompt",     "the cat",
                                           "--seed",   "3",         "--max-tokens", "5"};
   const Outcome generated = run(generate);

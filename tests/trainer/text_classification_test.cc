@@ -225,14 +225,18 @@ TEST_P(TextClassificationTest, NetworksThatReadPaddingAreRefused) {
            "optimizer { sgd {} } schedule { learning_rate: 0.1 }";
   };
   expect_error(with_layer("lstm { hidden: 3 bidirectional: true } } layer { token_pool {}"),
-               "data.length_buckets: layer 'x' (lstm) reads padding");
+               "data.length_buckets: layer 'x' (lstm) reads padding, the amount of which would "
+               "depend on the batch; it cannot skip it, so remove data.length_buckets");
   expect_error(
       with_layer("token_pool { mode: MEAN }"),
       "data.length_buckets: layer 'x' (token_pool) reads padding, the amount of which would "
-      "depend on the batch; set padding_token: 0 if it can skip it");
+      "depend on the batch; set padding_token: 0");
   expect_error(with_layer("flatten {}"), "data.length_buckets: layer 'x' (flatten) reads padding");
   expect_error(kBert, "has attention.padding_token: 5, but texts are padded with 0",
                {"model.zoo.padding_token=5"});
+  expect_agreed_error(
+      [&] { run(kBert, "bad", texts({"model.zoo.padding_token=5"}, "")); }, ExitCode::kBadConfig,
+      "layer 'encoder.layer.0.attention.self' (attention) has attention.padding_token: 5");
   EXPECT_THROW(config(kBert, "bad", texts({"parallel.shard=GRADIENTS"})), ConfigError);
   EXPECT_THROW(config(kBert, "bad", texts({"parallel.stages=2"})), ConfigError);
 }

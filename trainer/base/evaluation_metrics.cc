@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "trainer/base/json.h"
@@ -27,9 +28,9 @@ const MetricInfo* find_metric(std::string_view name) {
 
 std::string metric_text(const MetricInfo& metric, double value) {
   if (metric.is_ratio) return fmt::format("{:.2f}%", 100 * value);
-  // Errors have the scale of the targets, which may be small.
-  const bool any_scale =
-      metric.value == &EvaluationMetrics::mae || metric.value == &EvaluationMetrics::rmse;
+  // Errors have the scale of the targets, which may be small. Perplexities may be huge.
+  const bool any_scale = metric.value == &EvaluationMetrics::mae ||
+                         metric.value == &EvaluationMetrics::rmse || std::abs(value) >= 1e7;
   return any_scale ? fmt::format("{:.4g}", PlainNumber{value})
                    : fmt::format("{:.4f}", PlainNumber{value});
 }

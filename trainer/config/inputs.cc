@@ -24,27 +24,39 @@ void require_causal(const model::Graph& graph) {
   }
 }
 
+std::string named(const model::Node& node) {
+  return fmt::format("layer '{}' ({})", node.name, node.layer->kind());
+}
+
+bool is_padding(const model::Layer::TokenField& field) {
+  return field.name.ends_with("padding_token");
+}
+
+// Throws ConfigError if a layer skips another token than that which texts are padded with.
+void require_padding_token(const model::Graph& graph, int32_t padding) {
+  for (const model::Node& node : graph.nodes) {
+    for (const model::Layer::TokenField& set : node.layer->token_fields()) {
+      if (!is_padding(set) || set.token.value_or(padding) == padding) continue;
+      throw ConfigError("model", fmt::format("{} has {}: {}, but texts are padded with {}",
+                                             named(node), set.name, *set.token, padding));
+    }
+  }
+}
+
 // Throws ConfigError if what a layer computes depends on the padding behind the tokens of a sample.
 void require_skipped_padding(const model::Graph& graph, int32_t padding) {
-  const std::string field = "data.length_buckets";
   for (const model::Node& node : graph.nodes) {
-    const auto layer = [&] {
-      return fmt::format("layer '{}' ({})", node.name, node.layer->kind());
-    };
     const bool reads_rows = std::ranges::any_of(node.inputs, [&](int input) {
       return input < 0 || graph.nodes[static_cast<size_t>(input)].signature.output.rank() > 1;
     });
-    if (reads_rows && !node.layer->skips_padding()) {
-      throw ConfigError(
-          field, fmt::format("{} reads padding, the amount of which would depend on the batch; set "
-                             "padding_token: {} if it can skip it",
-                             layer(), padding));
-    }
-    for (const model::Layer::TokenField& set : node.layer->token_fields()) {
-      if (!set.name.ends_with("padding_token") || set.token.value_or(padding) == padding) continue;
-      throw ConfigError(field, fmt::format("{} has {}: {}, but texts are padded with {}", layer(),
-                                           set.name, *set.token, padding));
-    }
+    if (!reads_rows || node.layer->skips_padding()) continue;
+    const bool can_skip = std::ranges::any_of(node.layer->token_fields(), is_padding);
+    throw ConfigError(
+        "data.length_buckets",
+        fmt::format("{} reads padding, the amount of which would depend on the batch; {}",
+                    named(node),
+                    can_skip ? fmt::format("set padding_token: {}", padding)
+                             : "it cannot skip it, so remove data.length_buckets"));
   }
 }
 
@@ -96,10 +108,12 @@ std::vector<model::Graph> build_shorter_networks(const Config& config, const mod
                                                  const data::OrderOptions& order,
                                                  const data::Dataset& training) {
   std::vector<model::Graph> networks;
-  if (!order.buckets) return networks;
   const auto tokenizer = training.tokenizer();
+  const int32_t padding = tokenizer ? tokenizer->special().padding() : 0;
   try {
-    require_skipped_padding(whole, tokenizer ? std::max(0, tokenizer->special().pad) : 0);
+    if (config.run.data().has_labeled_text()) require_padding_token(whole, padding);
+    if (!order.buckets) return networks;
+    require_skipped_padding(whole, padding);
     for (const int64_t length : order.buckets->ends()) {
       if (length == whole.input.input.shape[0]) continue;
       model::ModelInput input = whole.input;

@@ -165,6 +165,14 @@ int32_t sample_token(std::span<const float> logits, const Sampling& sampling, do
   return all.back().token;  // because of rounding
 }
 
+bool reads_any_length(const model::Graph& graph) {
+  return std::ranges::none_of(graph.nodes, [](const model::Node& node) {
+    return node.layer->kind() == "attention" ||
+           std::ranges::any_of(node.signature.parameters,
+                               [](const auto& parameter) { return parameter.by_position; });
+  });
+}
+
 struct Generator::State {
   State(const TrainedModel& model, ops::Backend& backend, int64_t rows)
       : device((require_causal(model.graph()), backend.device())),

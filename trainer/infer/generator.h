@@ -23,6 +23,10 @@ struct Sampling {
 // lower index comes first. Throws Error if a logit is NaN.
 int32_t sample_token(std::span<const float> logits, const Sampling& sampling, double random);
 
+// Returns whether the network's parameters and what it computes do not depend on the length of its
+// samples: it has neither attention nor positions, as a network of LSTM or GRU layers.
+bool reads_any_length(const model::Graph& graph);
+
 // Continues up to `rows` sequences at a time. The keys and values of the tokens read are kept, so
 // that the network reads each token once. When a sequence has become longer than length(), the
 // network reads its last length() / 2 tokens again, and goes on from there.

@@ -125,6 +125,11 @@ SampleInfo info_from(const Json& json) {
   spec.mean = per_channel(json.at("mean"), spec.input);
   spec.stddev = per_channel(json.at("deviation"), spec.input);
   info.class_names = json.at("class_names").get<std::vector<std::string>>();
+  if (!info.class_names.empty() && spec.classes > 0 &&
+      std::ssize(info.class_names) != spec.classes) {
+    throw Error(
+        fmt::format("has {} class names for {} classes", info.class_names.size(), spec.classes));
+  }
   if (json.contains("columns")) info.columns = columns_from(json["columns"], spec);
   return info;
 }
@@ -155,9 +160,21 @@ void write_sample_info(const std::filesystem::path& run_folder, const SampleInfo
 
 void use_run_tokenizer(const std::filesystem::path& run_folder, const SampleInfo& info,
                        DataConfig& config) {
-  if (!info.tokenizer || !config.has_labeled_text()) return;
-  config.set_root(std::filesystem::absolute(RunFolder{run_folder}.tokenizer()).string());
-  *config.mutable_labeled_text()->mutable_tokenizer() = info.tokenizer->config();
+  if (!info.tokenizer) return;
+  const std::filesystem::path folder = std::filesystem::absolute(RunFolder{run_folder}.tokenizer());
+  const auto within = [&](const std::string& name) { return (folder / name).string(); };
+  TokenizerConfig own = info.tokenizer->config();
+  if (own.has_bpe()) {
+    own.mutable_bpe()->set_vocab(within(own.bpe().vocab()));
+    own.mutable_bpe()->set_merges(within(own.bpe().merges()));
+  } else if (own.has_wordpiece()) {
+    own.mutable_wordpiece()->set_vocab(within(own.wordpiece().vocab()));
+  } else {
+    own.mutable_sentencepiece()->set_model(within(own.sentencepiece().model()));
+  }
+  if (config.has_labeled_text()) *config.mutable_labeled_text()->mutable_tokenizer() = own;
+  if (config.has_text()) *config.mutable_text()->mutable_tokenizer() = own;
+  if (config.has_tokens()) *config.mutable_tokens()->mutable_tokenizer() = own;
 }
 
 SampleInfo read_sample_info(const std::filesystem::path& run_folder, const Config& config) {
