@@ -123,6 +123,19 @@ void use_texts(DataConfig& config, const std::string& path) {
   config.mutable_labeled_text()->set_eval(path);
 }
 
+// Throws ConfigError if the files of a language model would not be looked for in another folder.
+void require_relative(const DataConfig& run) {
+  std::vector<std::string> names{run.text().train_file(), run.text().eval_file()};
+  names.insert(names.end(), run.tokens().train().begin(), run.tokens().train().end());
+  names.insert(names.end(), run.tokens().eval().begin(), run.tokens().eval().end());
+  for (const std::string& name : names) {
+    if (!fs::path(name).is_absolute()) continue;
+    throw ConfigError("--data", fmt::format("the run's configuration names the file {}, which is "
+                                            "not looked for in another folder",
+                                            name));
+  }
+}
+
 }  // namespace
 
 DataConfig config_for_path(const DataConfig& run, const SampleSpec& spec, const std::string& path) {
@@ -138,13 +151,18 @@ DataConfig config_for_path(const DataConfig& run, const SampleSpec& spec, const 
                               fs::is_directory(fs::path(path) / run.image_folder().eval());
   if (run.has_labeled_text()) {
     config.clear_holdout();
-    const fs::path like_run = fs::path(path) / run.labeled_text().eval();
-    const bool has_run_files = is_folder && run.labeled_text().has_eval() && fs::exists(like_run);
+    const fs::path eval = run.labeled_text().eval(), like_run = fs::path(path) / eval;
+    const bool has_run_files =
+        is_folder && !eval.empty() && eval.is_relative() && fs::exists(like_run);
     use_texts(config, fs::absolute(has_run_files ? like_run : fs::path(path)).string());
-  } else if (!is_folder && (run.has_text() || run.has_tokens())) {
-    throw ConfigError("--data", path +
-                                    " is a file; language models are evaluated on a folder with "
-                                    "files named as in the run's configuration");
+  } else if (run.has_text() || run.has_tokens()) {
+    if (!is_folder) {
+      throw ConfigError("--data", path +
+                                      " is not a folder; language models are evaluated on a "
+                                      "folder with files named as in the run's configuration");
+    }
+    require_relative(run);
+    config.set_root(path);
   } else if (is_pattern || (!is_folder && is_tar(path))) {
     config.clear_holdout();
     use_shards(config, spec, path);

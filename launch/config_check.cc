@@ -176,6 +176,8 @@ size_t print_network(train::Config& config, const Samples& samples, const CheckO
   if (samples.training) {
     order = train::training_order(config, *samples.training);
     train::build_shorter_networks(config, graph, order, *samples.training);
+    const std::string problem = train::padding_problem(config, graph, *samples.training);
+    if (!problem.empty()) train::warn_on_stderr(problem);
   }
   std::unique_ptr<RankPlan> plan;
   std::string problem;

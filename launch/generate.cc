@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
@@ -144,17 +145,19 @@ std::vector<Text> encode(const std::vector<std::string>& prompts, const Vocabula
 }
 
 // Returns the samples that the network reads: those of training or, if it reads any length, longer
-// ones for the texts and their continuations, up to a limit that bounds the memory of its states.
-data::SampleSpec samples_for(const std::vector<Text>& texts, const train::Config& config,
-                             data::SampleSpec samples, int64_t max_tokens) {
-  constexpr int64_t kMaxLength = 16384;
-  if (!train::reads_any_length(train::build_network(config, samples))) return samples;
-  int64_t length = samples.input.shape[0];
-  for (const Text& text : texts) {
-    length = std::max(length, std::ssize(text.tokens) + max_tokens);
-  }
-  samples.input.shape = Shape{std::max(samples.input.shape[0], std::min(length, kMaxLength))};
-  if (samples.target.shape.rank() == 1) samples.target.shape = samples.input.shape;
+// ones for the texts and their continuations. As the states after all tokens of `rows` texts are
+// kept, their number is limited. Lengths are powers of two: a GPU is tuned for each.
+data::SampleSpec samples_for(const std::vector<Text>& texts, const model::Graph& graph,
+                             data::SampleSpec samples, int64_t rows, int64_t max_tokens) {
+  constexpr int64_t kMaxTokens = 16384;
+  if (!train::reads_any_length(graph)) return samples;
+  int64_t longest = 0;
+  for (const Text& text : texts) longest = std::max(longest, std::ssize(text.tokens) + max_tokens);
+  longest = std::min(longest, kMaxTokens / rows);
+  const int64_t length = samples.input.shape[0];
+  if (longest <= length) return samples;
+  samples.input.shape = Shape{static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest)))};
+  samples.target.shape = samples.input.shape;
   return samples;
 }
 
@@ -271,10 +274,12 @@ int generate(const GenerateOptions& options) {
   const auto device = train::create_device(config, *alone);
   const auto backend = train::create_backend(config, *device);
   const int64_t rows = std::min(options.batch, std::ssize(prompts));
+  const model::Graph graph = train::build_network(config, info.spec);
+  train::require_causal(graph);
   const Vocabulary vocabulary(info);
   std::vector<Text> texts = encode(prompts, vocabulary);
   const train::TrainedModel model(config, *backend,
-                                  samples_for(texts, config, info.spec, options.max_tokens),
+                                  samples_for(texts, graph, info.spec, rows, options.max_tokens),
                                   run.checkpoint, rows, train::BatchNormMode::kFolded);
   train::Generator generator(model, *backend, rows);
   check_lengths(texts, generator.length());
@@ -355,7 +360,8 @@ void add_generate(ArgumentParser app, Command& chosen) {
 A single prompt is continued on the terminal token by token. The random numbers
 depend on the seed, the number of the prompt and the position, but not on
 --batch. A text that becomes longer than the training samples is continued from
-its last tokens, half as many as a sample has.)");
+its last tokens, half as many as a sample has; networks without attention and
+positions, such as LSTMs, read up to 16,384 tokens of all texts of a batch.)");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return generate(*options); }); });
 }

@@ -22,6 +22,7 @@
 #include "launch/output_file.h"
 #include "trainer/base/json.h"
 #include "trainer/config/device.h"
+#include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
 #include "trainer/infer/predictor.h"
 #include "trainer/infer/trained_model.h"
@@ -211,6 +212,8 @@ int predict(const PredictOptions& options) {
   const int64_t rows = std::min(options.batch, dataset->size());
   const train::TrainedModel model(config, *backend, info.spec, run.checkpoint, rows,
                                   train::BatchNormMode::kFolded);
+  const std::string problem = train::padding_problem(config, model.graph(), *dataset);
+  if (!problem.empty()) train::warn_on_stderr(problem);
   train::Predictor predictor(model, *backend, rows);
   Writer writer(options, info, predictor.outputs());
   data::Loader loader(*dataset, *device, loading(config, *alone, *dataset, *device, rows));

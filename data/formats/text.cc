@@ -212,11 +212,11 @@ Range range_of(const DataConfig& config, Part part, int64_t count) {
   return part == Part::kTraining ? Range{0, count - held_out} : Range{count - held_out, count};
 }
 
-// Returns the mean number of bytes of the tokens in the range; with WordPiece, whose tokens do not
-// determine the text, of all tokens.
+// Returns the mean number of bytes of the tokens in the range or, with a tokenizer whose tokens do
+// not determine the text, of all tokens.
 double bytes_per_token(const DataConfig& config, const Encoded& encoded, Range range) {
   const bool is_whole = range.end - range.begin == std::ssize(encoded.tokens);
-  if (encoded.tokenizer && (is_whole || config.text().tokenizer().has_wordpiece())) {
+  if (encoded.tokenizer && (is_whole || !config.text().tokenizer().has_bpe())) {
     return encoded.bytes_per_token;
   }
   if (!encoded.tokenizer && config.text().vocabulary() == TextConfig::BYTES) return 1;

@@ -423,16 +423,18 @@ TEST_F(LabeledTextTest, OtherTextsForEvaluation) {
   const DataConfig run = config("train: 'a.csv' eval: 'b.csv'");
   EXPECT_EQ(config_for_path(run, training->spec(), folder.path("other")).labeled_text().eval(),
             folder.path("other/b.csv"));
+  const DataConfig absolute = config("train: 'a.csv' eval: '" + folder.path("b.csv") + "'");
+  EXPECT_EQ(config_for_path(absolute, training->spec(), folder.path("other")).labeled_text().eval(),
+            folder.path("other"));
 }
 
-// A text may contain token 0, which is "!" in GPT-2's vocabulary.
-TEST_F(LabeledTextTest, TextsOfBpeArePaddedWithTheEndOfText) {
-  SpecialTokens bpe{.end = 50256};
-  EXPECT_EQ(bpe.padding(), 50256);
+// Texts may contain token 0, which is "!" in GPT-2's vocabulary.
+TEST_F(LabeledTextTest, WithoutATokenForItPaddingIsTheEndOfText) {
+  folder.write("vocab.txt", "good\n[UNK]\nbad\n[SEP]\n");
+  folder.write("a.csv", "text,label\nbad good,pos\nbad,neg\n");
+  EXPECT_THAT(input(*open("train: 'a.csv'"), 0), ElementsAre(2, 0, 3, 3, 3));
   const SpecialTokens enclosing{.begin = 1, .end = 2};
   EXPECT_EQ(enclosing.padding(), 0);
-  bpe.pad = 7;
-  EXPECT_EQ(bpe.padding(), 7);
 }
 
 }  // namespace

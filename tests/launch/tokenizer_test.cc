@@ -61,7 +61,7 @@ TEST_F(TokenizerTest, RunsKeepIt) {
   EXPECT_EQ(run({"eval", path("run"), "--data", path("other")}).out, evaluated.out);
   const Outcome file = run({"eval", path("run"), "--data", path("other/text.txt")});
   EXPECT_EQ(file.code, 2);
-  EXPECT_THAT(file.error, HasSubstr("language models are evaluated on a folder"));
+  EXPECT_THAT(file.error, HasSubstr("is not a folder; language models are evaluated on a folder"));
   const std::vector<std::string> generate{"generate", path("run"), "--prompt",     "the cat",
                                           "--seed",   "3",         "--max-tokens", "5"};
   const Outcome generated = run(generate);

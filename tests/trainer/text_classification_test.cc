@@ -234,9 +234,8 @@ TEST_P(TextClassificationTest, NetworksThatReadPaddingAreRefused) {
   expect_error(with_layer("flatten {}"), "data.length_buckets: layer 'x' (flatten) reads padding");
   expect_error(kBert, "has attention.padding_token: 5, but texts are padded with 0",
                {"model.zoo.padding_token=5"});
-  expect_agreed_error(
-      [&] { run(kBert, "bad", texts({"model.zoo.padding_token=5"}, "")); }, ExitCode::kBadConfig,
-      "layer 'encoder.layer.0.attention.self' (attention) has attention.padding_token: 5");
+  // Without buckets, all samples have the same padding, and a run is only warned.
+  run(kBert, "warned", texts({"model.zoo.padding_token=5", "train.max_steps=1"}, ""));
   EXPECT_THROW(config(kBert, "bad", texts({"parallel.shard=GRADIENTS"})), ConfigError);
   EXPECT_THROW(config(kBert, "bad", texts({"parallel.stages=2"})), ConfigError);
 }

@@ -32,17 +32,6 @@ bool is_padding(const model::Layer::TokenField& field) {
   return field.name.ends_with("padding_token");
 }
 
-// Throws ConfigError if a layer skips another token than that which texts are padded with.
-void require_padding_token(const model::Graph& graph, int32_t padding) {
-  for (const model::Node& node : graph.nodes) {
-    for (const model::Layer::TokenField& set : node.layer->token_fields()) {
-      if (!is_padding(set) || set.token.value_or(padding) == padding) continue;
-      throw ConfigError("model", fmt::format("{} has {}: {}, but texts are padded with {}",
-                                             named(node), set.name, *set.token, padding));
-    }
-  }
-}
-
 // Throws ConfigError if what a layer computes depends on the padding behind the tokens of a sample.
 void require_skipped_padding(const model::Graph& graph, int32_t padding) {
   for (const model::Node& node : graph.nodes) {
@@ -104,16 +93,30 @@ model::Graph build_network(const Config& config, const data::SampleSpec& spec) {
   }
 }
 
+std::string padding_problem(const Config& config, const model::Graph& graph,
+                            const data::Dataset& texts) {
+  if (!config.run.data().has_labeled_text()) return "";
+  const int32_t padding = texts.tokenizer()->special().padding();
+  for (const model::Node& node : graph.nodes) {
+    for (const model::Layer::TokenField& set : node.layer->token_fields()) {
+      if (!is_padding(set) || set.token.value_or(padding) == padding) continue;
+      return fmt::format("{} has {}: {}, but texts are padded with {}", named(node), set.name,
+                         *set.token, padding);
+    }
+  }
+  return "";
+}
+
 std::vector<model::Graph> build_shorter_networks(const Config& config, const model::Graph& whole,
                                                  const data::OrderOptions& order,
                                                  const data::Dataset& training) {
   std::vector<model::Graph> networks;
+  if (!order.buckets) return networks;
   const auto tokenizer = training.tokenizer();
-  const int32_t padding = tokenizer ? tokenizer->special().padding() : 0;
   try {
-    if (config.run.data().has_labeled_text()) require_padding_token(whole, padding);
-    if (!order.buckets) return networks;
-    require_skipped_padding(whole, padding);
+    require_skipped_padding(whole, tokenizer ? tokenizer->special().padding() : 0);
+    const std::string problem = padding_problem(config, whole, training);
+    if (!problem.empty()) throw ConfigError("data.length_buckets", problem);
     for (const int64_t length : order.buckets->ends()) {
       if (length == whole.input.input.shape[0]) continue;
       model::ModelInput input = whole.input;

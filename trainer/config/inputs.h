@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -23,6 +24,11 @@ model::ModelInput model_input(const data::SampleSpec& spec);
 // Builds the network and checks that optimizer.group matches it. ConfigErrors name the location in
 // the configuration file.
 model::Graph build_network(const Config& config, const data::SampleSpec& spec);
+
+// Returns a text if a layer skips another token than that which labeled texts are padded with, so
+// that it reads their padding; "" otherwise.
+std::string padding_problem(const Config& config, const model::Graph& graph,
+                            const data::Dataset& texts);
 
 // Returns the same network for each length of batches that is less than that of the training
 // samples, in ascending order; none unless `order` has buckets. Throws ConfigError

@@ -41,6 +41,8 @@ CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
                                             model->parameters(), model->arrays(),
                                             std::span<std::byte>(), plan, loading);
   });
+  const std::string problem = padding_problem(config, model->graph(), *dataset);
+  if (communicator.rank() == 0 && !problem.empty()) warn_on_stderr(problem);
   RankProperties properties = sample_properties(*dataset);
   properties.emplace_back("step of " + checkpoint.path.string(),
                           std::to_string(checkpoint.state.step));

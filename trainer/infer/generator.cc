@@ -42,24 +42,6 @@ std::vector<Candidate> candidates(std::span<const float> logits, const Sampling&
 
 constexpr int64_t kPromptPart = 64;  // tokens of a prompt that are read at a time
 
-// Throws ConfigError unless the network predicts the next token from those before it.
-void require_causal(const model::Graph& graph) {
-  const auto refuse = [](const std::string& why) { throw ConfigError("model", why); };
-  if (graph.input.input.dtype != DType::kI32 || graph.input.target.shape.rank() != 1) {
-    refuse("the network does not predict tokens, so it cannot generate any");
-  }
-  for (const model::Node& node : std::span(graph.nodes).first(graph.nodes.size() - 1)) {
-    if (node.layer->is_causal()) continue;
-    const std::string_view kind = node.layer->kind();
-    const char* remedy = kind == "attention"               ? "; set attention.causal"
-                         : kind == "lstm" || kind == "gru" ? "; it is bidirectional"
-                                                           : "";
-    refuse(
-        fmt::format("layer '{}': {} reads later tokens, too, so the network cannot generate any{}",
-                    node.name, kind, remedy));
-  }
-}
-
 // Returns the number of logits of a token. Throws ConfigError if some tokens have none.
 int64_t outputs_of(const model::Graph& graph) {
   const model::Node& head = graph.nodes[static_cast<size_t>(graph.nodes.back().inputs[0])];
@@ -163,6 +145,23 @@ int32_t sample_token(std::span<const float> logits, const Sampling& sampling, do
     if (rest < 0) return one.token;
   }
   return all.back().token;  // because of rounding
+}
+
+void require_causal(const model::Graph& graph) {
+  const auto refuse = [](const std::string& why) { throw ConfigError("model", why); };
+  if (graph.input.input.dtype != DType::kI32 || graph.input.target.shape.rank() != 1) {
+    refuse("the network does not predict tokens, so it cannot generate any");
+  }
+  for (const model::Node& node : std::span(graph.nodes).first(graph.nodes.size() - 1)) {
+    if (node.layer->is_causal()) continue;
+    const std::string_view kind = node.layer->kind();
+    const char* remedy = kind == "attention"               ? "; set attention.causal"
+                         : kind == "lstm" || kind == "gru" ? "; it is bidirectional"
+                                                           : "";
+    refuse(
+        fmt::format("layer '{}': {} reads later tokens, too, so the network cannot generate any{}",
+                    node.name, kind, remedy));
+  }
 }
 
 bool reads_any_length(const model::Graph& graph) {

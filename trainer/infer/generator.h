@@ -23,6 +23,9 @@ struct Sampling {
 // lower index comes first. Throws Error if a logit is NaN.
 int32_t sample_token(std::span<const float> logits, const Sampling& sampling, double random);
 
+// Throws ConfigError unless the network predicts the next token from those before it.
+void require_causal(const model::Graph& graph);
+
 // Returns whether the network's parameters and what it computes do not depend on the length of its
 // samples: it has neither attention nor positions, as a network of LSTM or GRU layers.
 bool reads_any_length(const model::Graph& graph);

@@ -126,7 +126,7 @@ SampleInfo info_from(const Json& json) {
   spec.stddev = per_channel(json.at("deviation"), spec.input);
   info.class_names = json.at("class_names").get<std::vector<std::string>>();
   if (!info.class_names.empty() && spec.classes > 0 &&
-      std::ssize(info.class_names) != spec.classes) {
+      std::ssize(info.class_names) < spec.classes) {
     throw Error(
         fmt::format("has {} class names for {} classes", info.class_names.size(), spec.classes));
   }
@@ -172,7 +172,10 @@ void use_run_tokenizer(const std::filesystem::path& run_folder, const SampleInfo
   } else {
     own.mutable_sentencepiece()->set_model(within(own.sentencepiece().model()));
   }
-  if (config.has_labeled_text()) *config.mutable_labeled_text()->mutable_tokenizer() = own;
+  if (config.has_labeled_text()) {
+    config.set_root(folder.string());
+    *config.mutable_labeled_text()->mutable_tokenizer() = own;
+  }
   if (config.has_text()) *config.mutable_text()->mutable_tokenizer() = own;
   if (config.has_tokens()) *config.mutable_tokens()->mutable_tokenizer() = own;
 }

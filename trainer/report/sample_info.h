@@ -30,8 +30,8 @@ void write_sample_info(const std::filesystem::path& run_folder, const SampleInfo
 SampleInfo read_sample_info(const std::filesystem::path& run_folder, const Config& config);
 
 // Sets the tokenizer of `config`, the data of other samples than the run's, to that in
-// RUN/tokenizer, if the run has one. Also sets the root, to which the other paths must then not be
-// relative.
+// RUN/tokenizer, if the run has one. Also sets the root of labeled texts, to which the other paths
+// must then not be relative.
 void use_run_tokenizer(const std::filesystem::path& run_folder, const SampleInfo& info,
                        DataConfig& config);
 

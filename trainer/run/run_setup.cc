@@ -165,6 +165,8 @@ void RunSetup::compile() {
   if (batch.micro() == kLargestMicro) batch.set_micro(parts_.step->plan().micro);
   const std::string warning = pipeline_warning(config_, parts_.step->plan(), communicator_.size());
   if (!warning.empty()) parts_.reporter->warn(warning);
+  const std::string problem = padding_problem(config_, parts_.graph, *parts_.training);
+  if (!problem.empty()) parts_.reporter->warn(problem);
   parts_.work = std::make_unique<StepWork>(*parts_.step, communicator_, peak);
   parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);
 }
