@@ -20,8 +20,8 @@ DataConfig config_for_path(const DataConfig& config, const SampleSpec& spec,
 
 // Returns the dataset as read by a network that was trained on samples of `spec` in classes named
 // `class_names` (empty if they have no names). If both have class names, matches classes by name,
-// so that the dataset may have fewer of them; the names of tokens must be the same. Throws DataError
-// if the samples have a different type or shape, or a class that the network does not know.
+// so that the dataset may have fewer of them; names of tokens must be the same. Throws DataError if
+// the samples have a different type or shape, or a class that the network does not know.
 std::unique_ptr<Dataset> with_training_classes(std::unique_ptr<Dataset> dataset,
                                                const SampleSpec& spec,
                                                const std::vector<std::string>& class_names);
