@@ -188,8 +188,8 @@ std::unique_ptr<Dataset> with_training_classes(std::unique_ptr<Dataset> dataset,
   const std::vector<std::string>& names = dataset->class_names();
   if (own.has_token_labels() && !names.empty() && !class_names.empty() && names != class_names) {
     throw DataError(dataset->description(),
-                    "the network was trained on a text with other characters, so it would take "
-                    "those of this one for others");
+                    "its vocabulary is not that of the training text, so the same token ids would "
+                    "stand for other characters");
   }
   const bool named = spec.classes > 0 && !class_names.empty() && !names.empty() &&
                      own.target.dtype == DType::kI32 && own.target.shape.rank() == 0;

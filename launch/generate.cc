@@ -12,6 +12,7 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -153,10 +154,10 @@ data::SampleSpec samples_for(const std::vector<Text>& texts, const model::Graph&
   if (!train::reads_any_length(graph)) return samples;
   int64_t longest = 0;
   for (const Text& text : texts) longest = std::max(longest, std::ssize(text.tokens) + max_tokens);
-  longest = std::min(longest, kMaxTokens / rows);
-  const int64_t length = samples.input.shape[0];
-  if (longest <= length) return samples;
-  samples.input.shape = Shape{static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(longest)))};
+  const uint64_t length = std::min(std::bit_ceil(static_cast<uint64_t>(longest)),
+                                   std::bit_floor(static_cast<uint64_t>(kMaxTokens / rows)));
+  if (std::cmp_less_equal(length, samples.input.shape[0])) return samples;
+  samples.input.shape = Shape{static_cast<int64_t>(length)};
   samples.target.shape = samples.input.shape;
   return samples;
 }
@@ -275,7 +276,7 @@ int generate(const GenerateOptions& options) {
   const auto backend = train::create_backend(config, *device);
   const int64_t rows = std::min(options.batch, std::ssize(prompts));
   const model::Graph graph = train::build_network(config, info.spec);
-  train::require_causal(graph);
+  train::require_language_model(graph);
   const Vocabulary vocabulary(info);
   std::vector<Text> texts = encode(prompts, vocabulary);
   const train::TrainedModel model(config, *backend,

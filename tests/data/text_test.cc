@@ -108,7 +108,15 @@ TEST_F(TextTest, OtherTextsForEvaluationHaveTheSameCharacters) {
   };
   EXPECT_EQ(evaluation("ccbbaaccbbaa")->spec().bytes_per_token, 1);
   EXPECT_SAYS(testing::message<DataError>([&] { evaluation("abdabdabd"); }),
-              "the network was trained on a text with other characters");
+              "its vocabulary is not that of the training text");
+}
+
+TEST_F(TextTest, FilesWithAbsolutePathsAreNotLookedForInAnotherFolder) {
+  folder.write("a.txt", "abcabcabc");
+  DataConfig run = config("length: 3");
+  run.mutable_text()->set_train_file(folder.path("a.txt"));
+  EXPECT_SAYS(testing::message<ConfigError>([&] { config_for_path(run, {}, folder.path("")); }),
+              "which is not looked for in another folder");
 }
 
 TEST_F(TextTest, UnknownCharacters) {

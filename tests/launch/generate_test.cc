@@ -164,6 +164,24 @@ TEST_F(GenerateTest, OtherCommandsKnowLanguageModels) {
   EXPECT_THAT(predicted.error, HasSubstr("use trireme generate"));
   const Outcome exported = run({"export", folder(), (*scratch_ / "x.onnx").string()});
   EXPECT_EQ(exported.code, 0) << exported.error;
+  const Outcome names =
+      run({"export", folder(), (*scratch_ / "x.safetensors").string(), "--names", "huggingface"});
+  EXPECT_EQ(names.code, 2);
+  EXPECT_THAT(names.error, HasSubstr("--names: gpt-mini has no names there that Trireme writes"));
+}
+
+TEST_F(GenerateTest, RefusesNetworksThatDoNotPredictTokens) {
+  const auto config = scratch_->write("images.txtpb", R"(
+    model { network { layer { flatten {} } layer { dense { units: 10 } }
+      layer { softmax_cross_entropy {} } } }
+    data { digits {} } batch { global: 100 } train { max_steps: 0 device: "cpu" }
+    optimizer { sgd {} } schedule { learning_rate: 0.1 }
+  )");
+  const std::string images = (*scratch_ / "images").string();
+  ASSERT_EQ(run({"train", config, "--run-dir", images}).code, 0);
+  const Outcome outcome = run({"generate", images, "--prompt", "1 2"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("does not predict tokens, so it cannot generate any"));
 }
 
 // Outputs that stand for no token of the data, as of a padded vocabulary.

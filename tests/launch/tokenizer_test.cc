@@ -93,6 +93,14 @@ TEST_F(TokenizerTest, ARunDoesNotResumeWithAnotherOne) {
   EXPECT_THAT(invalid.error, HasSubstr("prompt 1: is not UTF-8 at byte 3"));
 }
 
+TEST_F(TokenizerTest, TablesAreLabeledTexts) {
+  fs::copy_file(scratch / "text.txt", scratch / "text.csv");
+  const Outcome outcome =
+      run({"data", "tokenizer", "--vocab", "330", "-o", path("a.model"), path("text.csv")});
+  ASSERT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("labeled_text {\n    train: \"" + path("text.csv")));
+}
+
 TEST_F(TokenizerTest, TrainingErrorsAreNamed) {
   const Outcome large = train_tokenizer("a.model", "8000");
   EXPECT_EQ(large.code, 1);

@@ -134,6 +134,13 @@ TEST(SampleInfo, TokenizerIsKept) {
   use_run_tokenizer(folder.path(), read, other);
   EXPECT_EQ(other.root(), (folder.path() / "tokenizer").string());
   EXPECT_FALSE(other.labeled_text().tokenizer().wordpiece().lowercase());
+  DataConfig text;
+  text.set_root("elsewhere");
+  text.mutable_text();
+  use_run_tokenizer(folder.path(), read, text);
+  EXPECT_EQ(text.root(), "elsewhere");
+  EXPECT_EQ(text.text().tokenizer().wordpiece().vocab(),
+            (folder.path() / "tokenizer/vocab.txt").string());
 
   spill(folder.path() / "tokenizer" / "vocab.txt", "[UNK]\nb\na\n");
   try {

@@ -147,7 +147,7 @@ int32_t sample_token(std::span<const float> logits, const Sampling& sampling, do
   return all.back().token;  // because of rounding
 }
 
-void require_causal(const model::Graph& graph) {
+void require_language_model(const model::Graph& graph) {
   const auto refuse = [](const std::string& why) { throw ConfigError("model", why); };
   if (graph.input.input.dtype != DType::kI32 || graph.input.target.shape.rank() != 1) {
     refuse("the network does not predict tokens, so it cannot generate any");
@@ -174,7 +174,7 @@ bool reads_any_length(const model::Graph& graph) {
 
 struct Generator::State {
   State(const TrainedModel& model, ops::Backend& backend, int64_t rows)
-      : device((require_causal(model.graph()), backend.device())),
+      : device((require_language_model(model.graph()), backend.device())),
         length(model.graph().input.input.shape[0]),
         vocab_size(model.graph().input.classes),
         outputs(outputs_of(model.graph())),

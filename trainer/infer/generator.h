@@ -24,7 +24,7 @@ struct Sampling {
 int32_t sample_token(std::span<const float> logits, const Sampling& sampling, double random);
 
 // Throws ConfigError unless the network predicts the next token from those before it.
-void require_causal(const model::Graph& graph);
+void require_language_model(const model::Graph& graph);
 
 // Returns whether the network's parameters and what it computes do not depend on the length of its
 // samples: it has neither attention nor positions, as a network of LSTM or GRU layers.
