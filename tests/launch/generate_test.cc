@@ -171,15 +171,17 @@ TEST_F(GenerateTest, OtherCommandsKnowLanguageModels) {
 }
 
 TEST_F(GenerateTest, RefusesNetworksThatDoNotPredictTokens) {
-  const auto config = scratch_->write("images.txtpb", R"(
-    model { network { layer { flatten {} } layer { dense { units: 10 } }
-      layer { softmax_cross_entropy {} } } }
-    data { digits {} } batch { global: 100 } train { max_steps: 0 device: "cpu" }
-    optimizer { sgd {} } schedule { learning_rate: 0.1 }
-  )");
-  const std::string images = (*scratch_ / "images").string();
-  ASSERT_EQ(run({"train", config, "--run-dir", images}).code, 0);
-  const Outcome outcome = run({"generate", images, "--prompt", "1 2"});
+  const std::string table = scratch_->write("table.csv", "a,b,label\n1,2,0\n2,1,1\n3,1,1\n1,3,0\n");
+  const auto config = scratch_->write("table.txtpb", fmt::format(R"(
+    model {{ network {{ layer {{ dense {{ units: 2 }} }} layer {{ softmax_cross_entropy {{}} }} }} }}
+    data {{ csv {{ train_file: "{0}" eval_file: "{0}" }} }}
+    batch {{ global: 2 }} train {{ max_steps: 0 device: "cpu" }}
+    optimizer {{ sgd {{}} }} schedule {{ learning_rate: 0.1 }}
+  )",
+                                                                 table));
+  const std::string folder = (*scratch_ / "table").string();
+  ASSERT_EQ(run({"train", config, "--run-dir", folder}).code, 0);
+  const Outcome outcome = run({"generate", folder, "--prompt", "1 2"});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_THAT(outcome.error, HasSubstr("does not predict tokens, so it cannot generate any"));
 }

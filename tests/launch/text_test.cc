@@ -109,6 +109,11 @@ TEST_F(TextTest, PredictsTextsAndNamesBadOnes) {
   EXPECT_THAT(predicted.error, HasSubstr("new.csv: line 3: is empty"));
   EXPECT_THAT(predicted.error, HasSubstr("new.csv: line 4: the text is not UTF-8 at byte 6"));
 
+  const Outcome exported =
+      run({"export", path("run"), path("x.safetensors"), "--names", "huggingface"});
+  EXPECT_EQ(exported.code, 2);
+  EXPECT_THAT(exported.error, HasSubstr("this network has model.zoo.pooling: MEAN"));
+
   const Outcome unseen = run({"eval", path("run"), "--data",
                               scratch_.write("other.csv", "text,label\ngood,pos\nbad,negative\n")});
   EXPECT_EQ(unseen.code, 3);

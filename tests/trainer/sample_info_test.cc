@@ -57,6 +57,19 @@ TEST(SampleInfo, ReplacesInvalidUtf8InNames) {
   EXPECT_EQ(read_sample_info(folder.path(), {}).class_names[0], "\xEF\xBF\xBDx");
 }
 
+TEST(SampleInfo, RejectsTooFewNames) {
+  const TemporaryFolder folder;
+  SampleInfo info = images();
+  info.class_names.pop_back();
+  write_sample_info(folder.path(), info);
+  try {
+    read_sample_info(folder.path(), {});
+    ADD_FAILURE() << "two names for three classes are accepted";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("has 2 class names for 3 classes"), std::string::npos);
+  }
+}
+
 TEST(SampleInfo, RejectsColumnsThatDoNotFitTheSamples) {
   const TemporaryFolder folder;
   SampleInfo info;
