@@ -281,6 +281,19 @@ TEST_P(ControlTest, EarlyStoppingReportsTheBestEvaluation) {
   EXPECT_EQ(events("early", "start").back()["step"], result.summary.steps);
 }
 
+// The checkpoint has averages, although the run no longer computes them.
+TEST_P(ControlTest, TheBestEvaluationIsThatOfTheAveragesOfItsCheckpoint) {
+  const std::vector<std::string> averaged = with(kNoise, {"optimizer.ema={decay: 0.9}"});
+  const TrainResult first = run(kOverfits, "ema", averaged);
+  ASSERT_EQ(first.summary.ended_by, "early_stopping");
+  const TrainResult more =
+      run(kOverfits, "ema",
+          with(averaged, {"train.early_stopping.patience=4", "optimizer.ema.decay=0"}));
+  ASSERT_GT(more.summary.steps, first.summary.steps);
+  ASSERT_EQ(more.summary.eval_step, first.summary.eval_step);
+  EXPECT_NEAR(*more.summary.eval.loss, *first.summary.eval.loss, 1e-6);
+}
+
 TEST_P(ControlTest, EarlyStoppingDoesNotDependOnTheNumberOfRanks) {
   run_alone(kOverfits, "alone", kNoise);
   const TrainResult together = run(kOverfits, "together", kNoise);

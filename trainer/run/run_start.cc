@@ -181,6 +181,7 @@ void RunStart::load_checkpoint(const FoundCheckpoint& checkpoint) {
 
 void RunStart::load_initial() {
   load_initial_values(*initial_, parts_.step->state());
+  parts_to_load_.clear();
   for (const std::string& name : StateArrays::distributed_names(parts_.step->state().model())) {
     if (initial_->weights.contains(name)) parts_to_load_.push_back(name);
   }
@@ -239,7 +240,10 @@ SavedPosition RunStart::load_best() {
     const auto path = Checkpoints(parts_.folder.checkpoints(), 1).best();
     if (!path) return warn("no evaluation gave a finite value, so there is no best checkpoint");
     best = open_checkpoint(*path);
-    load_checkpoint(*best);
+    // Averages, if it has them, also without optimizer.ema, as export, eval and predict.
+    initial_ = InitialValues{read_model(*best, parts_.graph), ""};
+    load_initial();
+    parts_.step->restart_averages();
     found = to_json(best->state);
   });
   found = broadcast(communicator_, found, 0);
