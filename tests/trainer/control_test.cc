@@ -68,7 +68,7 @@ class ControlTest : public RunTest {
 
   std::vector<std::string> table(const std::vector<std::string>& more) const {
     if (world_->rank() == 0) spill(root_ / "table.csv", unbalanced_table());
-    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+    wait_for_all();
     return with({"data={root: '" + root_.string() +
                      "' csv {train_file: 'table.csv' eval_file: 'table.csv' scale: 0.05}}",
                  "batch.global=10"},

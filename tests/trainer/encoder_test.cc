@@ -39,7 +39,7 @@ class EncoderTest : public RunTest {
         }
       }
     }
-    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+    wait_for_all();
     std::vector<std::string> all{
         "data={root: '" + root_.string() +
             "' tokens {train: 'tokens.bin' length: 12 vocab_size: 10} holdout: 0.2 " + mask + "}",

@@ -89,8 +89,6 @@ class InitFromTest : public RunTest {
     wait_for_all();
     return root_ / name;
   }
-  void TearDown() override { wait_for_all(); }  // rank 0 removes the folder
-  void wait_for_all() const { world_->barrier(*cpu_->create_stream(StreamKind::kCompute)); }
   InitialValues read(const File& file) const {
     return read_initial_values(write("w.safetensors", to_safetensors(file)), graph());
   }

@@ -110,7 +110,7 @@ class PipelineTest : public RunTest {
       std::ofstream file(root_ / "text.txt");
       for (int i = 0; i < 400; ++i) file << "abcde efgh "[(i * i + i / 7) % 11] << "ed";
     }
-    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+    wait_for_all();
     return {"data={root: '" + root_.string() +
                 "' text {train_file: 'text.txt' length: 12} holdout: 0.2}",
             "batch.global=10", "batch.micro=2", "train.max_steps=20"};

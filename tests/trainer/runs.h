@@ -85,6 +85,9 @@ class RunTest : public ::testing::TestWithParam<std::string> {
     root_ = broadcast(*world_, folder_ ? folder_->path().string() : "", 0);
   }
 
+  void TearDown() override { wait_for_all(); }  // before rank 0 removes the folder
+  void wait_for_all() const { world_->barrier(*cpu_->create_stream(StreamKind::kCompute)); }
+
   Config config(const std::string& network, const std::string& name,
                 std::vector<std::string> assignments = {}) const {
     assignments.push_back("run_dir=" + folder(name).string());
@@ -103,7 +106,7 @@ class RunTest : public ::testing::TestWithParam<std::string> {
   void run_alone(const std::string& network, const std::string& name,
                  const std::vector<std::string>& assignments = {}) {
     if (world_->rank() == 0) train(config(network, name, assignments), *local_, {.quiet = true});
-    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+    wait_for_all();
   }
 
   fs::path folder(const std::string& name) const { return root_ / name; }

@@ -81,7 +81,7 @@ class SequenceTest : public RunTest {
       std::ofstream file(root_ / "text.txt");
       for (int i = 0; i < 400; ++i) file << "abcde efgh "[(i * i + i / 7) % 11] << "ed";
     }
-    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+    wait_for_all();
     std::vector<std::string> all{"data={root: '" + root_.string() +
                                      "' text {train_file: 'text.txt' length: 12 random_offset: "
                                      "true} holdout: 0.2017}",
@@ -146,7 +146,7 @@ TEST_P(SequenceTest, CarriedStatesResumeOnOtherNumbersOfRanks) {
     train(config(kStateful, "fewer", steps), *local_,
           {.resume = checkpoint("all", 11).string(), .quiet = true});
   }
-  world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+  wait_for_all();
   expect_rest("fewer");
   expect_agreed_error(
       [&] {

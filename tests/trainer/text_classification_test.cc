@@ -46,7 +46,7 @@ class TextClassificationTest : public RunTest {
       texts << "text,label\n";
       for (int row = 0; row < 190; ++row) write_text(texts, row);
     }
-    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+    wait_for_all();
   }
 
   // 1 to 20 words; the label tells whether "a" is among them.
@@ -131,7 +131,6 @@ TEST_P(TextClassificationTest, ShorterProgramsComputeWhatThatOfWholeSamplesDoes)
     }
     EXPECT_LT(largest, 2e-6);
   }
-  world_->barrier(*cpu_->create_stream(StreamKind::kCompute));  // before rank 0 removes the texts
 }
 
 TEST_P(TextClassificationTest, LossesDoNotDependOnTheNumberOfRanks) {

@@ -174,7 +174,7 @@ TEST_P(ZeroTest, StateIsTheSameInEveryLayout) {
       train(config(kOwnNorm, name, with(kSmallBuckets, assignments)), *layout.ranks,
             {.resume = resume, .quiet = true, .wait_for_saves = true});
     }
-    world_->barrier(*cpu_->create_stream(StreamKind::kCompute));
+    wait_for_all();
   };
   save(layouts[1], "0", "never");
   constexpr size_t kEveryPair[] = {1, 0, 1, 2, 0, 2, 3, 0, 3, 1, 3, 2, 1};
