@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "ops/cpu/dnnl.h"
+#include "ops/cpu/in_f32.h"
 #include "ops/cpu/plans.h"
 
 namespace trireme::ops::cpu {
@@ -148,6 +149,7 @@ Plan plan_first_supported(const Problem& given, std::string_view what, Describe 
 }  // namespace
 
 Plan plan(const Conv2dForward& op, const EnginePtr& engine, Specs specs) {
+  if (is_emulated(specs)) return plan_in_f32(op, engine, specs);
   using Op = Conv2dForward;
   const Problem given{.geometry = op.geometry,
                       .x = specs[Op::kX],
@@ -175,6 +177,7 @@ Plan plan(const Conv2dForward& op, const EnginePtr& engine, Specs specs) {
 }
 
 Plan plan(const Conv2dBackwardData& op, const EnginePtr& engine, Specs specs) {
+  if (is_emulated(specs)) return plan_in_f32(op, engine, specs);
   using Op = Conv2dBackwardData;
   const Problem given{.geometry = op.geometry,
                       .x = specs[Op::kDx],
@@ -206,6 +209,7 @@ Plan plan(const Conv2dBackwardData& op, const EnginePtr& engine, Specs specs) {
 }
 
 Plan plan(const Conv2dBackwardWeights& op, const EnginePtr& engine, Specs specs) {
+  if (is_emulated(specs)) return plan_in_f32(op, engine, specs);
   using Op = Conv2dBackwardWeights;
   const Problem given{.geometry = op.geometry,
                       .x = specs[Op::kX],

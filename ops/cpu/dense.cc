@@ -4,11 +4,14 @@
 #include "ops/dense.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/parallel.h"
 #include "ops/choose_layouts.h"
 #include "ops/cpu/activation.h"
 #include "ops/cpu/dnnl.h"
+#include "ops/cpu/few_rows.h"
+#include "ops/cpu/in_f32.h"
 #include "ops/cpu/plans.h"
 #include "ops/cpu/product.h"
 #include "ops/cpu/simd.h"
@@ -57,8 +60,8 @@ Plan plan_matmul(const EnginePtr& engine, std::vector<TensorSpec> specs,
 }
 
 // Likewise, for few rows.
-Plan plan_few_rows(const EnginePtr& engine, std::vector<TensorSpec> specs,
-                   const dnnl::primitive_attr& attr, int y) {
+Plan plan_inner_product(const EnginePtr& engine, std::vector<TensorSpec> specs,
+                        const dnnl::primitive_attr& attr, int y) {
   using Op = DenseForward;
   const auto desc = inner_product(engine, to_desc(specs[Op::kX]), to_desc(specs[Op::kWeight]),
                                   bias_desc(specs[Op::kBias]), to_desc(specs[Op::kY]), attr);
@@ -73,13 +76,6 @@ Plan plan_few_rows(const EnginePtr& engine, std::vector<TensorSpec> specs,
                                          desc.scratchpad_desc());
 }
 
-Plan plan_product(const EnginePtr& engine, std::vector<TensorSpec> specs,
-                  const dnnl::primitive_attr& attr, int y) {
-  return specs[DenseForward::kX].shape[0] >= kRowsForMatmul
-             ? plan_matmul(engine, std::move(specs), attr, y)
-             : plan_few_rows(engine, std::move(specs), attr, y);
-}
-
 // Runs two plans with the same specs, one after the other.
 Plan in_sequence(Plan first, Plan second) {
   std::vector<TensorSpec> specs(first->specs().begin(), first->specs().end());
@@ -92,6 +88,36 @@ Plan in_sequence(Plan first, Plan second) {
         second->encode(stream, args, scratch);
       },
       scratch_bytes);
+}
+
+// Likewise, for few rows of bf16.
+Plan plan_few_rows(std::vector<TensorSpec> specs, int y) {
+  using Op = DenseForward;
+  const FewRows sizes{specs[Op::kX].shape[0], specs[Op::kX].shape[1], specs[Op::kWeight].shape[0]};
+  return host_op(std::move(specs), [sizes, y](Args args, void*) {
+    multiply_few_rows(sizes, pointer<const BFloat16>(args, Op::kX),
+                      pointer<const BFloat16>(args, Op::kWeight),
+                      pointer<const BFloat16>(args, Op::kBias), pointer<BFloat16>(args, y));
+  });
+}
+
+// Writes the product, with an activation if there is one, to the tensor at the position `y`.
+Plan plan_product(const EnginePtr& engine, std::vector<TensorSpec> specs, Activation activation,
+                  int y) {
+  using Op = DenseForward;
+  const auto is_bf16 = [&](int arg) {
+    return is_absent(specs[arg]) || specs[arg].dtype == DType::kBF16;
+  };
+  if (specs[Op::kX].shape[0] >= kRowsForMatmul) {
+    return plan_matmul(engine, std::move(specs), with_activation(activation), y);
+  }
+  if (!std::ranges::all_of(std::array{int{Op::kX}, int{Op::kWeight}, int{Op::kBias}, y}, is_bf16)) {
+    return plan_inner_product(engine, std::move(specs), with_activation(activation), y);
+  }
+  Plan product = plan_few_rows(specs, y);
+  if (activation == Activation::kNone) return product;
+  return in_sequence(std::move(product),
+                     plan_activation(engine, activation, std::move(specs), y, y));
 }
 
 // The gradient of the weight as a matrix product, which can add to it.
@@ -171,21 +197,29 @@ Plan with_bias_gradient(Plan weights, bool accumulate) {
   });
 }
 
+// For fewer rows, converting the weight takes longer than the product.
+bool is_faster_in_f32(Specs specs, int rows) {
+  constexpr int64_t kRowsForConversion = 16;
+  return specs[rows].shape[0] >= kRowsForConversion && is_emulated(specs);
+}
+
 }  // namespace
 
 Plan plan(const DenseForward& op, const EnginePtr& engine, Specs given) {
   using Op = DenseForward;
+  if (is_faster_in_f32(given, Op::kX)) return plan_in_f32(op, engine, given);
   std::vector<TensorSpec> specs = in_row_major(given);
   if (is_absent(specs[Op::kZ])) {
-    return plan_product(engine, std::move(specs), with_activation(op.activation), Op::kY);
+    return plan_product(engine, std::move(specs), op.activation, Op::kY);
   }
-  Plan product = plan_product(engine, specs, scratch_by_caller(), Op::kZ);
+  Plan product = plan_product(engine, specs, Activation::kNone, Op::kZ);
   return in_sequence(std::move(product),
                      plan_activation(engine, op.activation, std::move(specs), Op::kZ, Op::kY));
 }
 
 Plan plan(const DenseBackwardData& op, const EnginePtr& engine, Specs given) {
   using Op = DenseBackwardData;
+  if (is_faster_in_f32(given, Op::kDy)) return plan_in_f32(op, engine, given);
   std::vector<TensorSpec> specs = in_row_major(given);
   const memory::desc dx = to_desc(specs[Op::kDx]);
   const memory::desc weight = to_desc(specs[Op::kWeight]);
@@ -206,6 +240,7 @@ Plan plan(const DenseBackwardData& op, const EnginePtr& engine, Specs given) {
 }
 
 Plan plan(const DenseBackwardWeights& op, const EnginePtr& engine, Specs given) {
+  if (is_emulated(given)) return plan_in_f32(op, engine, given);
   std::vector<TensorSpec> specs = in_row_major(given);
   const bool has_bias = !is_absent(specs[DenseBackwardWeights::kDbias]);
   const bool matmul = op.accumulate || is_faster_as_matmul(specs[DenseBackwardWeights::kDy],

@@ -313,11 +313,13 @@ TEST_P(ProgramsOnTargets, AccumulatedGradientsAddUp) {
   once.run(batch);
   twice.run(batch, /*clear_gradients=*/true);
   twice.run_again(batch);
+  // The two programs may fuse different operations, which saves roundings.
+  const double tolerance = std::max(1e-3, target().gradient);
   for (size_t p = 0; p < once.parameters.all.size(); ++p) {
     std::vector<float> doubled = once.gradient(once.parameters.all[p]);
     for (float& g : doubled) g *= 2;
     if (vanishes(doubled)) continue;
-    EXPECT_LT(relative_error(twice.gradient(twice.parameters.all[p]), doubled), 1e-3)
+    EXPECT_LT(relative_error(twice.gradient(twice.parameters.all[p]), doubled), tolerance)
         << once.parameters.all[p].name;
   }
 }

@@ -20,6 +20,7 @@ struct Problem {
 std::vector<Problem> problems() {
   return {{"one of all", 1, 1, 1},
           {"few rows", 2, 64, 10, Activation::kRelu},
+          {"few rows, no multiple of anything", 7, 99, 37, Activation::kGelu},
           {"rows", 5, 17, 32, Activation::kTanh},
           {"many rows", 64, 120, 84, Activation::kSigmoid},
           {"rows for a matrix product", 8, 16, 17, Activation::kRelu, false},
