@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -55,8 +56,13 @@ class Backend {
   virtual std::unique_ptr<OpPlan> plan(const Op& op, Specs specs) = 0;
 };
 
+struct CpuOptions {
+  // Whether products of bf16 tensors are computed in f32, on copies of them. By default they are if
+  // the CPU has no instructions to multiply bf16.
+  std::optional<bool> bf16_in_f32 = std::nullopt;
+};
 // Returns the CPU backend: oneDNN, and Trireme's own loops for ops that oneDNN lacks.
-std::unique_ptr<Backend> create_cpu_backend(Device& device);
+std::unique_ptr<Backend> create_cpu_backend(Device& device, const CpuOptions& options = {});
 // Returns true if networks can compute in this dtype on this CPU: always for f32, and for bf16 if
 // the CPU has AVX-512.
 bool cpu_computes_in(DType dtype);

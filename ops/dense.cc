@@ -62,6 +62,9 @@ const OpInfo DenseBackwardWeights::kInfo{.name = "dense_backward_weights",
 void DenseBackwardWeights::check(const Checker& c) const {
   check_dense(c, kX, kDweight, kDy);
   c.is(kDbias, {c.shape(kDweight)[0]});
+  if (accumulate && c.dtype(kDweight) == DType::kBF16) {
+    c.refuse("adds to gradients in f32, not in bf16");
+  }
 }
 double DenseBackwardWeights::flops(Specs specs) const {
   return dense_flops(specs[kDweight], specs[kDy]);

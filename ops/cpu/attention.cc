@@ -306,13 +306,13 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
 }  // namespace
 
 Plan plan(const AttentionForward& op, const EnginePtr& engine, Specs given) {
-  if (is_emulated(given)) return plan_in_f32(op, engine, given);
+  if (runs_in_f32(*engine, given)) return plan_in_f32(op, engine, given);
   return with_element(given[AttentionForward::kQkv].dtype,
                       [&]<class T>(T) { return plan_forward<T>(op, engine, given); });
 }
 
 Plan plan(const AttentionBackward& op, const EnginePtr& engine, Specs given) {
-  if (is_emulated(given)) return plan_in_f32(op, engine, given);
+  if (runs_in_f32(*engine, given)) return plan_in_f32(op, engine, given);
   return with_element(given[AttentionBackward::kQkv].dtype,
                       [&]<class T>(T) { return plan_backward<T>(op, engine, given); });
 }

@@ -74,7 +74,7 @@ bool winograd_is_faster(const Problem& p) {
 bool has_few_channels(const Problem& p) {
   const int64_t channels = p.x.shape[1];
   return p.groups() == 1 && channels > 3 && channels < 16 &&
-         dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
+         has_instructions(dnnl::cpu_isa::avx512_core);
 }
 
 std::vector<Attempt> attempts(const Problem& p) {
@@ -149,7 +149,7 @@ Plan plan_first_supported(const Problem& given, std::string_view what, Describe 
 }  // namespace
 
 Plan plan(const Conv2dForward& op, const EnginePtr& engine, Specs specs) {
-  if (is_emulated(specs)) return plan_in_f32(op, engine, specs);
+  if (runs_in_f32(*engine, specs)) return plan_in_f32(op, engine, specs);
   using Op = Conv2dForward;
   const Problem given{.geometry = op.geometry,
                       .x = specs[Op::kX],
@@ -177,7 +177,7 @@ Plan plan(const Conv2dForward& op, const EnginePtr& engine, Specs specs) {
 }
 
 Plan plan(const Conv2dBackwardData& op, const EnginePtr& engine, Specs specs) {
-  if (is_emulated(specs)) return plan_in_f32(op, engine, specs);
+  if (runs_in_f32(*engine, specs)) return plan_in_f32(op, engine, specs);
   using Op = Conv2dBackwardData;
   const Problem given{.geometry = op.geometry,
                       .x = specs[Op::kDx],
@@ -209,7 +209,7 @@ Plan plan(const Conv2dBackwardData& op, const EnginePtr& engine, Specs specs) {
 }
 
 Plan plan(const Conv2dBackwardWeights& op, const EnginePtr& engine, Specs specs) {
-  if (is_emulated(specs)) return plan_in_f32(op, engine, specs);
+  if (runs_in_f32(*engine, specs)) return plan_in_f32(op, engine, specs);
   using Op = Conv2dBackwardWeights;
   const Problem given{.geometry = op.geometry,
                       .x = specs[Op::kX],

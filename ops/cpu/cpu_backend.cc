@@ -9,7 +9,10 @@ namespace {
 
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(Device& device) : device_(device), engine_(std::make_shared<cpu::Engine>()) {}
+  CpuBackend(Device& device, const CpuOptions& options)
+      : device_(device),
+        engine_(std::make_shared<cpu::Engine>(options.bf16_in_f32.value_or(
+            !cpu::has_instructions(dnnl::cpu_isa::avx512_core_bf16)))) {}
 
   Device& device() override { return device_; }
   std::unique_ptr<OpPlan> plan(const Op& op, Specs specs) override {
@@ -32,11 +35,11 @@ class CpuBackend final : public Backend {
 
 bool cpu_computes_in(DType dtype) {
   if (dtype != DType::kBF16) return dtype == DType::kF32;
-  return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core;
+  return cpu::has_instructions(dnnl::cpu_isa::avx512_core);
 }
 
-std::unique_ptr<Backend> create_cpu_backend(Device& device) {
-  return std::make_unique<CpuBackend>(device);
+std::unique_ptr<Backend> create_cpu_backend(Device& device, const CpuOptions& options) {
+  return std::make_unique<CpuBackend>(device, options);
 }
 
 }  // namespace trireme::ops

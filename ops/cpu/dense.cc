@@ -76,6 +76,17 @@ Plan plan_inner_product(const EnginePtr& engine, std::vector<TensorSpec> specs,
                                          desc.scratchpad_desc());
 }
 
+// Likewise, for few rows of bf16 on CPUs without instructions to multiply them.
+Plan plan_few_rows(std::vector<TensorSpec> specs, int y) {
+  using Op = DenseForward;
+  const FewRows sizes{specs[Op::kX].shape[0], specs[Op::kX].shape[1], specs[Op::kWeight].shape[0]};
+  return host_op(std::move(specs), [sizes, y](Args args, void*) {
+    multiply_few_rows(sizes, pointer<const BFloat16>(args, Op::kX),
+                      pointer<const BFloat16>(args, Op::kWeight),
+                      pointer<const BFloat16>(args, Op::kBias), pointer<BFloat16>(args, y));
+  });
+}
+
 // Runs two plans with the same specs, one after the other.
 Plan in_sequence(Plan first, Plan second) {
   std::vector<TensorSpec> specs(first->specs().begin(), first->specs().end());
@@ -90,28 +101,17 @@ Plan in_sequence(Plan first, Plan second) {
       scratch_bytes);
 }
 
-// Likewise, for few rows of bf16.
-Plan plan_few_rows(std::vector<TensorSpec> specs, int y) {
-  using Op = DenseForward;
-  const FewRows sizes{specs[Op::kX].shape[0], specs[Op::kX].shape[1], specs[Op::kWeight].shape[0]};
-  return host_op(std::move(specs), [sizes, y](Args args, void*) {
-    multiply_few_rows(sizes, pointer<const BFloat16>(args, Op::kX),
-                      pointer<const BFloat16>(args, Op::kWeight),
-                      pointer<const BFloat16>(args, Op::kBias), pointer<BFloat16>(args, y));
-  });
-}
-
 // Writes the product, with an activation if there is one, to the tensor at the position `y`.
 Plan plan_product(const EnginePtr& engine, std::vector<TensorSpec> specs, Activation activation,
                   int y) {
   using Op = DenseForward;
-  const auto is_bf16 = [&](int arg) {
-    return is_absent(specs[arg]) || specs[arg].dtype == DType::kBF16;
-  };
   if (specs[Op::kX].shape[0] >= kRowsForMatmul) {
     return plan_matmul(engine, std::move(specs), with_activation(activation), y);
   }
-  if (!std::ranges::all_of(std::array{int{Op::kX}, int{Op::kWeight}, int{Op::kBias}, y}, is_bf16)) {
+  const bool all_bf16 = std::ranges::all_of(
+      std::array<int, 4>{Op::kX, Op::kWeight, Op::kBias, y},
+      [&](int arg) { return is_absent(specs[arg]) || specs[arg].dtype == DType::kBF16; });
+  if (!engine->bf16_in_f32 || !all_bf16) {
     return plan_inner_product(engine, std::move(specs), with_activation(activation), y);
   }
   Plan product = plan_few_rows(specs, y);
@@ -198,16 +198,16 @@ Plan with_bias_gradient(Plan weights, bool accumulate) {
 }
 
 // For fewer rows, converting the weight takes longer than the product.
-bool is_faster_in_f32(Specs specs, int rows) {
+bool has_rows_for_f32(const Engine& engine, Specs specs, int rows) {
   constexpr int64_t kRowsForConversion = 16;
-  return specs[rows].shape[0] >= kRowsForConversion && is_emulated(specs);
+  return specs[rows].shape[0] >= kRowsForConversion && runs_in_f32(engine, specs);
 }
 
 }  // namespace
 
 Plan plan(const DenseForward& op, const EnginePtr& engine, Specs given) {
   using Op = DenseForward;
-  if (is_faster_in_f32(given, Op::kX)) return plan_in_f32(op, engine, given);
+  if (has_rows_for_f32(*engine, given, Op::kX)) return plan_in_f32(op, engine, given);
   std::vector<TensorSpec> specs = in_row_major(given);
   if (is_absent(specs[Op::kZ])) {
     return plan_product(engine, std::move(specs), op.activation, Op::kY);
@@ -219,7 +219,7 @@ Plan plan(const DenseForward& op, const EnginePtr& engine, Specs given) {
 
 Plan plan(const DenseBackwardData& op, const EnginePtr& engine, Specs given) {
   using Op = DenseBackwardData;
-  if (is_faster_in_f32(given, Op::kDy)) return plan_in_f32(op, engine, given);
+  if (has_rows_for_f32(*engine, given, Op::kDy)) return plan_in_f32(op, engine, given);
   std::vector<TensorSpec> specs = in_row_major(given);
   const memory::desc dx = to_desc(specs[Op::kDx]);
   const memory::desc weight = to_desc(specs[Op::kWeight]);
@@ -240,7 +240,7 @@ Plan plan(const DenseBackwardData& op, const EnginePtr& engine, Specs given) {
 }
 
 Plan plan(const DenseBackwardWeights& op, const EnginePtr& engine, Specs given) {
-  if (is_emulated(given)) return plan_in_f32(op, engine, given);
+  if (runs_in_f32(*engine, given)) return plan_in_f32(op, engine, given);
   std::vector<TensorSpec> specs = in_row_major(given);
   const bool has_bias = !is_absent(specs[DenseBackwardWeights::kDbias]);
   const bool matmul = op.accumulate || is_faster_as_matmul(specs[DenseBackwardWeights::kDy],

@@ -122,6 +122,11 @@ bool is_slow(const char* implementation) {
   return std::strstr(implementation, "ref") || std::strstr(implementation, "gemm:");
 }
 
+bool has_instructions(dnnl::cpu_isa isa) {
+  const auto wanted = static_cast<unsigned>(isa);  // a set of bits
+  return (static_cast<unsigned>(dnnl::get_effective_cpu_isa()) & wanted) == wanted;
+}
+
 dnnl::primitive_attr scratch_by_caller() {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);

@@ -14,9 +14,15 @@ namespace trireme::ops::cpu {
 
 // The oneDNN engine and stream. One per backend, shared with its plans.
 struct Engine {
+  explicit Engine(bool in_f32) : bf16_in_f32(in_f32) {}
+
+  bool bf16_in_f32;  // see CpuOptions
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
 };
+
+// Returns whether oneDNN may use all of these instructions.
+bool has_instructions(dnnl::cpu_isa isa);
 
 // A oneDNN layout that is neither row-major nor channels-last. Applies to elements of any type.
 class DnnlLayout final : public OpaqueLayout {

@@ -9,16 +9,16 @@
 namespace trireme::ops::cpu {
 namespace {
 
-// 32 consecutive numbers, as 16 pairs in 32 bits each. Taking pairs apart costs one operation per
-// number; GCC 12 converts 16 consecutive numbers in five (see load).
-constexpr int kPairs = 2 * kLanes;
+// Numbers that are read together, as pairs in 32 bits each. Taking 16 pairs apart takes two
+// operations; GCC 12 converts 16 consecutive numbers (load in simd.h) in five.
+constexpr int kRead = 2 * kLanes;
 TRIREME_INLINE inline U16 load_pairs(const BFloat16* from) {
   U16 pairs;
   std::memcpy(&pairs, from, sizeof(pairs));
   return pairs;
 }
 TRIREME_INLINE inline U16 load_pairs(const BFloat16* from, int64_t count) {
-  BFloat16 padded[kPairs] = {};
+  BFloat16 padded[kRead] = {};
   for (int64_t i = 0; i < count; ++i) padded[i] = from[i];
   return load_pairs(padded);
 }
@@ -55,10 +55,10 @@ struct Sums {
 TRIREME_VECTORIZED void multiply(const FewRows& sizes, const BFloat16* x,
                                  const std::array<const BFloat16*, kTogether>& weight,
                                  const Outputs& bias, BFloat16* const (&y)[kTogether]) {
-  const int64_t whole = sizes.inputs / kPairs * kPairs, rest = sizes.inputs - whole;
+  const int64_t whole = sizes.inputs / kRead * kRead, rest = sizes.inputs - whole;
   for (int64_t r = 0; r < sizes.rows; ++r, x += sizes.inputs) {
     Sums sums;
-    for (int64_t i = 0; i < whole; i += kPairs) {
+    for (int64_t i = 0; i < whole; i += kRead) {
       const U16 pairs = load_pairs(x + i);
       for (int k = 0; k < kTogether; ++k) {
         __builtin_prefetch(weight[k] + i + kTogether * sizes.inputs);

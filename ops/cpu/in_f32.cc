@@ -2,17 +2,19 @@
 
 #include <algorithm>
 #include <array>
-#include <dnnl.hpp>
-#include <memory>
 #include <span>
 #include <utility>
 
 #include "core/alignment.h"
+#include "core/error.h"
+#include "ops/cpu/dnnl.h"
 #include "ops/elementwise.h"
 #include "ops/function_op.h"
 
 namespace trireme::ops::cpu {
 namespace {
+
+constexpr size_t kMaxArgs = 16;
 
 // A tensor that has a copy in f32. `before` and `after` are null if the op does not read or write
 // it.
@@ -23,11 +25,10 @@ struct Copy {
 
 }  // namespace
 
-bool is_emulated(Specs specs) {
-  static const bool has_bf16 = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_bf16;
-  return !has_bf16 && std::ranges::any_of(specs, [](const TensorSpec& spec) {
-    return !is_absent(spec) && spec.dtype == DType::kBF16;
-  });
+bool runs_in_f32(const Engine& engine, Specs specs) {
+  return engine.bf16_in_f32 && std::ranges::any_of(specs, [](const TensorSpec& spec) {
+           return !is_absent(spec) && spec.dtype == DType::kBF16;
+         });
 }
 
 std::vector<TensorSpec> with_f32(Specs specs) {
@@ -40,32 +41,33 @@ std::vector<TensorSpec> with_f32(Specs specs) {
 
 Plan convert_around(const OpInfo& info, Plan inner, const EnginePtr& engine, Specs given) {
   std::vector<TensorSpec> specs(inner->specs().begin(), inner->specs().end());
+  if (specs.size() > kMaxArgs) throw Error("an op with so many tensors is not converted to f32");
   std::vector<Copy> copies;
   size_t scratch_bytes = device_aligned(inner->scratch_bytes());
   for (size_t i = 0; i < specs.size(); ++i) {
     if (is_absent(given[i]) || given[i].dtype != DType::kBF16) continue;
-    const TensorSpec wide = specs[i];
+    const TensorSpec f32 = specs[i];
     specs[i].dtype = DType::kBF16;
     Copy copy{.arg = i, .offset = scratch_bytes, .before = nullptr, .after = nullptr};
     const Use use = info.arg(i).use;
-    if (use != Use::kOut) copy.before = plan(Reorder{}, engine, std::array{specs[i], wide});
-    if (use != Use::kIn) copy.after = plan(Reorder{}, engine, std::array{wide, specs[i]});
-    scratch_bytes += device_aligned(wide.bytes());
+    if (use != Use::kOut) copy.before = plan(Reorder{}, engine, std::array{specs[i], f32});
+    if (use != Use::kIn) copy.after = plan(Reorder{}, engine, std::array{f32, specs[i]});
+    scratch_bytes += device_aligned(f32.bytes());
     copies.push_back(std::move(copy));
   }
-  auto work = [inner = std::move(inner), copies = std::move(copies), count = specs.size(),
-               wide = std::make_unique<void*[]>(specs.size())](Stream& stream, Args args,
-                                                               void* scratch) {
-    std::ranges::copy(args, wide.get());
+  auto work = [inner = std::move(inner), copies = std::move(copies)](Stream& stream, Args args,
+                                                                     void* scratch) {
+    std::array<void*, kMaxArgs> of_inner{};
+    std::ranges::copy(args, of_inner.begin());
     for (const Copy& copy : copies) {
-      wide[copy.arg] = static_cast<std::byte*>(scratch) + copy.offset;
+      of_inner[copy.arg] = static_cast<std::byte*>(scratch) + copy.offset;
       if (!copy.before) continue;
-      copy.before->encode(stream, std::array{args[copy.arg], wide[copy.arg]}, nullptr);
+      copy.before->encode(stream, std::array{args[copy.arg], of_inner[copy.arg]}, nullptr);
     }
-    inner->encode(stream, std::span(wide.get(), count), scratch);
+    inner->encode(stream, std::span(of_inner).first(args.size()), scratch);
     for (const Copy& copy : copies) {
       if (!copy.after) continue;
-      copy.after->encode(stream, std::array{wide[copy.arg], args[copy.arg]}, nullptr);
+      copy.after->encode(stream, std::array{of_inner[copy.arg], args[copy.arg]}, nullptr);
     }
   };
   return function_op(std::move(specs), std::move(work), scratch_bytes);

@@ -10,8 +10,8 @@
 
 namespace trireme::ops::cpu {
 
-// Returns whether some of the tensors are bf16, and the CPU has no instructions to multiply them.
-bool is_emulated(Specs specs);
+// Returns whether the engine computes products in f32 if they have such tensors, see CpuOptions.
+bool runs_in_f32(const Engine& engine, Specs specs);
 
 // Returns the specs with f32 in place of bf16.
 std::vector<TensorSpec> with_f32(Specs specs);

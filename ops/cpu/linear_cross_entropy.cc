@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ops/cpu/in_f32.h"
 #include "ops/cpu/plans.h"
 #include "ops/plan_in_chunks.h"
 
@@ -20,6 +21,7 @@ int64_t chunk_bytes(const TensorSpec& x, const TensorSpec& weight) {
 }  // namespace
 
 Plan plan(const LinearCrossEntropy& op, const EnginePtr& engine, Specs given) {
+  if (runs_in_f32(*engine, given)) return plan_in_f32(op, engine, given);
   using Op = LinearCrossEntropy;
   return plan_in_chunks(op, given, chunk_bytes(given[Op::kX], given[Op::kWeight]),
                         [&](const auto& part, Specs specs) { return plan(part, engine, specs); });

@@ -543,7 +543,7 @@ Plan plan_backward_steps(const RecurrentBackward& op, const EnginePtr& engine,
 }  // namespace
 
 Plan plan(const RecurrentForward& op, const EnginePtr& engine, Specs given) {
-  if (is_emulated(given)) return plan_in_f32(op, engine, given);
+  if (runs_in_f32(*engine, given)) return plan_in_f32(op, engine, given);
   using Op = RecurrentForward;
   std::vector<TensorSpec> specs = in_row_major(given);
   const RecurrentSizes n(op, specs[Op::kY].shape);
@@ -562,7 +562,7 @@ Plan plan(const RecurrentForward& op, const EnginePtr& engine, Specs given) {
 }
 
 Plan plan(const RecurrentBackward& op, const EnginePtr& engine, Specs given) {
-  if (is_emulated(given)) return plan_in_f32(op, engine, given);
+  if (runs_in_f32(*engine, given)) return plan_in_f32(op, engine, given);
   return with_cell(op.cell, given[RecurrentBackward::kX].dtype, [&]<class T, class Cell>(T, Cell) {
     return plan_backward_steps<T, Cell>(op, engine, in_row_major(given));
   });

@@ -148,7 +148,7 @@ inline TestTarget reference() {
 inline TestTarget cpu() {
   return {.name = "cpu_f32",
           .device = [] { return create_cpu_device(1); },
-          .backend = ops::create_cpu_backend};
+          .backend = [](Device& device) { return ops::create_cpu_backend(device); }};
 }
 
 inline TestTarget cuda() {

@@ -313,8 +313,9 @@ TEST_P(ProgramsOnTargets, AccumulatedGradientsAddUp) {
   once.run(batch);
   twice.run(batch, /*clear_gradients=*/true);
   twice.run_again(batch);
-  // The two programs may fuse different operations, which saves roundings.
-  const double tolerance = std::max(1e-3, target().gradient);
+  // Of gpt's, only `once` has the gradient of GELU right after the product that it is fused with.
+  // Computed in f32, their result is then rounded to bf16 once instead of twice.
+  const double tolerance = target().dtype == DType::kF32 ? 1e-3 : 8e-3;
   for (size_t p = 0; p < once.parameters.all.size(); ++p) {
     std::vector<float> doubled = once.gradient(once.parameters.all[p]);
     for (float& g : doubled) g *= 2;

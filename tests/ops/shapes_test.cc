@@ -224,10 +224,12 @@ TEST_P(ShapeChecks, RejectsInvalidLossScales) {
                  "growth steps must be at least 1, got 0");
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, ShapeChecks,
-                         testing::Values(Maker{"reference", create_reference_backend, DType::kF64},
-                                         Maker{"cpu", create_cpu_backend, DType::kF32}),
-                         [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(
+    Backends, ShapeChecks,
+    testing::Values(Maker{"reference", create_reference_backend, DType::kF64},
+                    Maker{"cpu", [](Device& device) { return create_cpu_backend(device); },
+                          DType::kF32}),
+    [](const auto& tested) { return tested.param.name; });
 
 TEST(Reference, RejectsOtherDtypes) {
   const auto device = create_cpu_device(1);

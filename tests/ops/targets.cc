@@ -17,10 +17,10 @@ std::vector<Layout> dnnl_blocks(const TensorSpec& spec) {
   return layouts;
 }
 
-Target on_cpu(DType dtype, double tolerance) {
-  return {.name = "cpu_" + std::string(name_of(dtype)),
+Target on_cpu(std::string name, DType dtype, double tolerance, const CpuOptions& options = {}) {
+  return {.name = "cpu_" + std::move(name),
           .device = create_cpu_device,
-          .backend = create_cpu_backend,
+          .backend = [options](Device& device) { return create_cpu_backend(device, options); },
           .dtype = dtype,
           .tolerance = tolerance,
           .blocked = dnnl_blocks,
@@ -48,8 +48,11 @@ Target on_cuda(std::string name, DType dtype, bool tf32, double tolerance) {
 }  // namespace
 
 std::vector<Target> targets() {
-  std::vector<Target> all{on_cpu(DType::kF32, 1e-5)};
-  if (cpu_computes_in(DType::kBF16)) all.push_back(on_cpu(DType::kBF16, 8e-3));
+  std::vector<Target> all{on_cpu("f32", DType::kF32, 1e-5)};
+  if (cpu_computes_in(DType::kBF16)) {
+    all.push_back(on_cpu("bf16", DType::kBF16, 8e-3, {.bf16_in_f32 = false}));
+    all.push_back(on_cpu("bf16_in_f32", DType::kBF16, 8e-3, {.bf16_in_f32 = true}));
+  }
   if (query_cuda().devices > 0) {
     all.push_back(on_cuda("f32", DType::kF32, false, 1e-5));
     all.push_back(on_cuda("bf16", DType::kBF16, false, 1.5e-2));
