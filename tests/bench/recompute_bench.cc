@@ -1,6 +1,7 @@
 // Compares the time that recomputation adds to a training step with the prediction of `trireme
-// inspect`. Steps with and without memory.limit_bytes alternate, so that other programs on the host
-// slow both down.
+// inspect`, the sum of the measured times of the operations that run again. Steps with and without
+// memory.limit_bytes take turns, so that other programs on the host slow both down. Where memory
+// lies changes the ratio from process to process by a tenth: take the median of several.
 //   recompute_bench CONFIG LIMIT_BYTES [ROUNDS] [STEPS OF A ROUND]
 // Prints one JSON object with medians over all steps and rounds. The ratio is that of the added to
 // the predicted time of a round, with a 95% confidence interval from 2,000 bootstrap samples.
@@ -14,12 +15,14 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "core/error.h"
 #include "data/loader.h"
 #include "tests/bench/measure.h"
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
 #include "trainer/step/layer_costs.h"
 #include "trainer/step/step.h"
+#include "trainer/step/training_program.h"
 
 namespace trireme {
 namespace {
@@ -56,6 +59,7 @@ class Stepper {
     return total * static_cast<double>(step_.plan().passes);
   }
 
+  const model::Program& program() const { return step_.program(); }
   size_t bytes() const { return step_.memory_bytes().total(); }
 
  private:
@@ -90,23 +94,29 @@ Interval confidence_of_median(const std::vector<double>& values) {
 
 int run(const std::string& file, const std::string& limit, int rounds, int steps) {
   const std::vector<std::string> assignment{"memory.limit_bytes=" + limit};
-  const train::Config free = train::load_config(file, {});
+  const train::Config unlimited = train::load_config(file, {});
   const train::Config limited = train::load_config(file, assignment);
   const auto communicator = comm::create_local_communicator();
-  const auto device = train::create_device(free, *communicator);
-  const auto backend = train::create_backend(free, *device);
-  const auto dataset = train::open_data(free, data::Part::kTraining);
-  const model::Graph graph = train::build_network(free, dataset->spec());
-  Stepper plain(free, graph, *dataset, *backend, *communicator);
+  const auto device = train::create_device(unlimited, *communicator);
+  const auto backend = train::create_backend(unlimited, *device);
+  const auto dataset = train::open_data(unlimited, data::Part::kTraining);
+  const model::Graph graph = train::build_network(unlimited, dataset->spec());
+  Stepper plain(unlimited, graph, *dataset, *backend, *communicator);
   Stepper recomputing(limited, graph, *dataset, *backend, *communicator);
+
+  if (train::repeated_operations(recomputing.program()) == 0) {
+    throw Error("with this limit, no operation runs again");
+  }
 
   std::vector<double> plain_ms, added_ms, predicted_ms, ratios;
   for (int round = 0; round < rounds; ++round) {
     std::vector<double> added;
     const double before = recomputing.predict();
     for (int i = 0; i < steps; ++i) {
+      double with = i % 2 > 0 ? recomputing.run() : 0;
       const double without = plain.run();
-      added.push_back(recomputing.run() - without);
+      if (i % 2 == 0) with = recomputing.run();
+      added.push_back(with - without);
       plain_ms.push_back(1e3 * without);
       added_ms.push_back(1e3 * added.back());
     }
@@ -131,6 +141,15 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "usage: recompute_bench CONFIG LIMIT_BYTES [ROUNDS] [STEPS OF A ROUND]\n");
     return 2;
   }
-  return trireme::run(argv[1], argv[2], argc > 3 ? std::atoi(argv[3]) : 20,
-                      argc > 4 ? std::atoi(argv[4]) : 5);
+  const int rounds = argc > 3 ? std::atoi(argv[3]) : 20, steps = argc > 4 ? std::atoi(argv[4]) : 6;
+  if (rounds < 1 || steps < 1) {
+    fmt::print(stderr, "recompute_bench: at least one round of one step\n");
+    return 2;
+  }
+  try {
+    return trireme::run(argv[1], argv[2], rounds, steps);
+  } catch (const trireme::Error& error) {
+    fmt::print(stderr, "recompute_bench: {}\n", error.what());
+    return 1;
+  }
 }
