@@ -1,6 +1,7 @@
 // Fully connected layers against the reference.
 #include "ops/dense.h"
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <set>
@@ -99,6 +100,22 @@ TEST_P(DenseTest, BackwardWeightsAccumulate) {
 }
 
 TRIREME_ON_TARGETS(DenseTest, multiplying_targets());
+
+// Results do not show whether the tensors have been converted; the scratch memory for copies does.
+TEST(DenseBf16Test, IsConvertedToF32OnRequest) {
+  if (!cpu_computes_in(DType::kBF16)) GTEST_SKIP() << "the CPU does not compute in bf16";
+  const auto device = create_cpu_device(1);
+  const auto bf16 = [](const Shape& shape) -> TensorSpec {
+    return {DType::kBF16, shape, Layout::row_major()};
+  };
+  const std::array specs{bf16({32, 64}), bf16({16, 64}), absent(), bf16({32, 16}), absent()};
+  const auto scratch_bytes = [&](bool in_f32) {
+    const auto backend = create_cpu_backend(*device, {.bf16_in_f32 = in_f32});
+    return backend->plan(DenseForward{}, specs)->scratch_bytes();
+  };
+  constexpr size_t kCopies = sizeof(float) * (32 * 64 + 16 * 64 + 32 * 16);
+  EXPECT_GE(scratch_bytes(true), scratch_bytes(false) + kCopies);
+}
 
 // A second backend finds the algorithms that the first one chose, and so does not measure again:
 // measuring writes a new file.
