@@ -56,8 +56,8 @@ void append(const Sizes& n, const T* qkv, const int32_t* starts, T* cache) {
   });
 }
 
-// Computes all rows of a head. `first_keys` may be null. `scores` has as many elements as the cache
-// has positions, `sum` as many as a head.
+// Computes all rows of a head. `first_keys` may be null. `scores` has room for as many elements
+// as the cache has positions, in whole vectors; `sum` has as many as a head.
 template <class T>
 void attend(const Sizes& n, float scale, int64_t head, int64_t start, const int32_t* first_keys,
             const T* qkv, const T* cache, float* scores, float* sum, T* y) {
@@ -91,7 +91,8 @@ Plan plan(const CachedAttention& op, const EnginePtr&, Specs given) {
                 .heads = op.shape.heads,
                 .kv_heads = op.shape.kv_heads,
                 .dim = cache[2] / (2 * op.shape.kv_heads)};
-  const int64_t tasks = n.samples * n.heads, scratch_of_task = n.positions + n.dim;
+  const int64_t tasks = n.samples * n.heads, most_scores = round_up(n.positions, kLanes);
+  const int64_t scratch_of_task = most_scores + n.dim;
   return with_element(given[Op::kQkv].dtype, [&]<class T>(T) -> Plan {
     const auto work = [=, scale = op.shape.scale](Args args, void* scratch) {
       const auto* rows = pointer<const T>(args, Op::kQkv);
@@ -107,7 +108,7 @@ Plan plan(const CachedAttention& op, const EnginePtr&, Specs given) {
           attend(n, scale, task % n.heads, starts[sample],
                  first_keys ? first_keys + sample * n.length : nullptr,
                  rows + sample * n.length * n.row, cached + sample * n.positions * n.cache_row,
-                 scores, scores + n.positions, y + sample * n.length * n.heads * n.dim);
+                 scores, scores + most_scores, y + sample * n.length * n.heads * n.dim);
         }
       });
     };

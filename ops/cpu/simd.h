@@ -103,9 +103,11 @@ struct LaneSums {
 // Returns e^x with an error of at most two units in the last place. Loops over it can be vectorized
 // (after Cephes).
 TRIREME_INLINE inline float fast_exp(float x) {
-  x = x < -87.0f ? -87.0f : x > 88.0f ? 88.0f : x;
-  const float n =
-      static_cast<float>(static_cast<int32_t>(x * 1.44269504f + (x < 0 ? -0.5f : 0.5f)));
+  constexpr float kLog2E = 1.44269504f;
+  constexpr float kUnit = 0x1.8p23f;  // the last bit of numbers of this size is 1
+  x = x < -87.0f ? -87.0f : x;
+  x = x > 88.0f ? 88.0f : x;
+  const float sum = x * kLog2E + kUnit, n = sum - kUnit;
   const float r = x - n * 0.693359375f + n * 2.12194440e-4f;
   float p = 1.9875691500e-4f;
   p = p * r + 1.3981999507e-3f;
@@ -114,7 +116,8 @@ TRIREME_INLINE inline float fast_exp(float x) {
   p = p * r + 1.6666665459e-1f;
   p = p * r + 5.0000001201e-1f;
   p = p * r * r + r + 1.0f;
-  return p * std::bit_cast<float>((static_cast<int32_t>(n) + 127) << 23);
+  // 2^n: n, in the last bits of the sum, becomes the exponent.
+  return p * std::bit_cast<float>((std::bit_cast<uint32_t>(sum) << 23) + (127u << 23));
 }
 
 TRIREME_INLINE inline float fast_sigmoid(float x) { return 1 / (1 + fast_exp(-x)); }

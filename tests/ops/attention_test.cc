@@ -27,6 +27,7 @@ std::vector<Problem> problems() {
       {2, 7, 4, {4, 2, false, 0.5f}, {3, 7}}, {3, 64, 16, {2, 1, false, 0.25f}, {64, 1, 0}},
       {1, 129, 16, {3, 3, false, 0.25f}},     {2, 70, 8, {4, 2, false, 0.4f}, {65, 70}},
       {1, 260, 4, {1, 1, false, 0.4f}},       {3, 260, 8, {4, 2, false, 0.4f}, {140, 0, 260}},
+      {2, 197, 8, {2, 2, false, 0.3f}},       {2, 197, 8, {2, 1, false, 0.3f}, {197, 66}},
   };
   const size_t count = all.size();
   for (size_t i = 0; i < count; ++i) {
