@@ -33,6 +33,7 @@ int64_t AttentionShape::head_dim(const Checker& c, int qkv) const {
   if (heads % kv_heads != 0) {
     c.refuse(fmt::format("kv_heads must divide the {} heads, got {}", heads, kv_heads));
   }
+  if (!(scale > 0)) c.refuse(fmt::format("the scale must be positive, got {}", scale));
   const int64_t columns = c.shape(qkv)[2], slots = heads + 2 * kv_heads;
   if (columns % slots != 0) {
     c.refuse(

@@ -20,9 +20,10 @@ struct AttentionShape {
   int64_t heads = 1;
   int64_t kv_heads = 1;  // divides heads
   bool causal = false;
-  float scale = 1;  // usually 1 / sqrt(D)
+  float scale = 1;  // positive, usually 1 / sqrt(D)
 
-  // Returns D. Throws Error unless the arg `qkv` holds rows of these heads.
+  // Returns D. Throws Error unless the arg `qkv` holds rows of these heads and the
+  // scale is positive.
   int64_t head_dim(const Checker& c, int qkv) const;
 };
 

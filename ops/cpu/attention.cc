@@ -1,7 +1,8 @@
 // Attention as matrix products of oneDNN: a block of queries by the keys that it may see at a time,
 // so that memory grows with T, not with its square. Products see whole multiples of a step of keys,
 // of which there are few sizes; what lies outside of the mask is 0. The rows of a head are first
-// copied to contiguous memory, in which oneDNN multiplies up to 1.5 times as fast.
+// copied to contiguous memory, in which oneDNN multiplies up to 1.5 times as fast, with rows of 0
+// up to whole vectors of keys.
 #include "ops/attention.h"
 
 #include <algorithm>
@@ -51,21 +52,21 @@ struct Mask {
 
 struct Geometry {
   AttentionShape shape;
-  bool has_first_keys;
   int64_t samples, length, dim, row, y_row;
+  int64_t all_keys;  // `length` in whole vectors
 
-  Geometry(const AttentionShape& attention, const Shape& qkv, const TensorSpec& first_keys)
+  Geometry(const AttentionShape& attention, const Shape& qkv)
       : shape(attention),
-        has_first_keys(!is_absent(first_keys)),
         samples(qkv[0]),
         length(qkv[1]),
         dim(qkv[2] / (attention.heads + 2 * attention.kv_heads)),
         row(qkv[2]),
-        y_row(attention.heads * dim) {}
+        y_row(attention.heads * dim),
+        all_keys(round_up(length, kLanes)) {}
 
   // Returns the queries of each block but the last. Causal attention computes fewer scores that are
-  // not visible in small blocks; other attention has blocks of one size, whose scores stay in the
-  // second cache.
+  // not visible in small blocks. Other attention has blocks of one size: of at most 128 queries, or
+  // more if their scores stay in the second-level cache.
   int64_t query_block() const {
     if (shape.causal) return std::min<int64_t>(length, 64);
     constexpr int64_t kQueries = 128, kScores = 40960;
@@ -86,20 +87,15 @@ struct Geometry {
     const int64_t step = key_step(), begin = mask.first_key(first) / step * step;
     const int64_t end = std::min(shape.causal ? first + count : length, mask.valid);
     const int64_t steps = std::max<int64_t>(1, (end - begin + step - 1) / step);
-    return {begin, std::min(length - begin, steps * step)};
+    return {begin, std::min(all_keys - begin, steps * step)};
   }
   int64_t heads_per_kv() const { return shape.heads / shape.kv_heads; }
   int64_t q_column(int64_t head) const { return head * dim; }
   int64_t k_column(int64_t kv) const { return (shape.heads + kv) * dim; }
   int64_t v_column(int64_t kv) const { return (shape.heads + shape.kv_heads + kv) * dim; }
-  // Elements from one row of scores to the next: room for whole vectors, of which the first may
-  // begin anywhere if queries have first keys.
-  int64_t score_row(int64_t keys) const {
-    return round_up(keys, kLanes) + (has_first_keys ? kLanes : 0);
-  }
   // The elements of a head's rows, and of a block's scores.
-  size_t head_elements() const { return static_cast<size_t>(length * dim); }
-  size_t score_elements() const { return static_cast<size_t>(query_block() * score_row(length)); }
+  size_t head_elements() const { return static_cast<size_t>(all_keys * dim); }
+  size_t score_elements() const { return static_cast<size_t>(query_block() * all_keys); }
 };
 
 // The products of one size: `queries` rows by `keys` columns.
@@ -125,7 +121,8 @@ using BySize = std::map<std::pair<int64_t, int64_t>, Products>;
 
 // Makes the products of every size that may occur, and finds the scratch memory of the largest.
 template <class Products, class Make>
-std::pair<BySize<Products>, size_t> make_products(const Geometry& g, bool has_lengths, Make make) {
+std::pair<BySize<Products>, size_t> make_products(const Geometry& g, bool has_lengths,
+                                                  bool has_first_keys, Make make) {
   BySize<Products> all;
   size_t scratch = 0;
   const auto add = [&](int64_t queries, int64_t keys) {
@@ -139,39 +136,55 @@ std::pair<BySize<Products>, size_t> make_products(const Geometry& g, bool has_le
     const int64_t all_keys = g.keys(first, queries, {g.length, nullptr, g.shape.causal}).count;
     add(queries, all_keys);
     for (int64_t keys = step; has_lengths && keys < all_keys; keys += step) add(queries, keys);
-    for (int64_t begin = step; g.has_first_keys && begin < all_keys; begin += step) {
+    for (int64_t begin = step; has_first_keys && begin < all_keys; begin += step) {
       add(queries, all_keys - begin);
     }
   }
   return {std::move(all), scratch};
 }
 
-// Copies rows of `width` elements that lie from_stride and to_stride elements apart.
+// Copies rows of `width` elements that lie from_stride and to_stride elements apart. CPUs do not
+// fetch rows ahead by themselves if much lies between them.
 template <class T>
 void copy_rows(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows,
                int64_t width) {
+  constexpr int64_t kAhead = 6, kLine = 64 / sizeof(T);
   for (int64_t i = 0; i < rows; ++i) {
-    const char* ahead = reinterpret_cast<const char*>(from + (i + 6) * from_stride);
-    for (size_t b = 0; b < width * sizeof(T); b += 64) __builtin_prefetch(ahead + b);
+    const T* ahead = from + std::min(i + kAhead, rows - 1) * from_stride;
+    for (int64_t j = 0; j < width; j += kLine) __builtin_prefetch(ahead + j);
     std::copy_n(from + i * from_stride, width, to + i * to_stride);
   }
+}
+
+// Copies the keys or values of a head, and adds rows of 0.
+template <class T>
+void copy_keys(const Geometry& g, const T* from, T* to) {
+  copy_rows(from, g.row, to, g.dim, g.length, g.dim);
+  std::fill_n(to + g.length * g.dim, (g.all_keys - g.length) * g.dim, from_float<T>(0));
+}
+
+// Returns what a query sees of the keys of its block.
+Visible visible(const Mask& mask, int64_t query, Keys keys) {
+  const Keys seen = mask.keys(query, keys.begin);
+  const int64_t begin = seen.begin - keys.begin;
+  return {begin, begin + seen.count};
 }
 
 template <class T>
 Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs given) {
   using Op = AttentionForward;
-  const Geometry g(op.shape, given[Op::kQkv].shape, given[Op::kFirstKeys]);
+  const Geometry g(op.shape, given[Op::kQkv].shape);
   const int64_t tasks = g.samples * g.shape.heads, threads = threads_for(tasks);
-  const Matrix x{type_of<T>(), g.dim, 1}, y{type_of<T>(), g.y_row, 1};
+  const Matrix x{type_of<T>(), g.dim, 1};
   auto [made, product_bytes] = make_products<ForwardProducts>(
-      g, !is_absent(given[Op::kLengths]), [&](int64_t queries, int64_t keys) -> ForwardProducts {
-        const Matrix s{memory::data_type::f32, g.score_row(keys), 1};
-        const Matrix p{type_of<T>(), g.score_row(keys), 1};
+      g, !is_absent(given[Op::kLengths]), !is_absent(given[Op::kFirstKeys]),
+      [&](int64_t queries, int64_t keys) -> ForwardProducts {
+        const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
         return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false, threads),
-                Product(engine, queries, g.dim, keys, p, x, y, false, threads)};
+                Product(engine, queries, g.dim, keys, p, x, x, false, threads)};
       });
   const Parts parts{g.score_elements() * sizeof(float), g.score_elements() * sizeof(T),
-                    3 * g.head_elements() * sizeof(T), product_bytes};
+                    4 * g.head_elements() * sizeof(T), product_bytes};
   auto work = [=, products = std::move(made)](Args args, void* scratch) {
     auto* saved = pointer<float>(args, Op::kSaved);
     each_task(tasks, threads, [&](int64_t thread, int64_t task) {
@@ -184,26 +197,25 @@ Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs giv
       auto* p = parts.at<T>(scratch, thread, 1);
       T* const q = parts.at<T>(scratch, thread, 2);
       T *const k = q + g.head_elements(), *const v = k + g.head_elements();
+      T* const y = v + g.head_elements();
       auto* own = parts.at<void*>(scratch, thread, 3);
       copy_rows(rows + g.q_column(head), g.row, q, g.dim, g.length, g.dim);
-      copy_rows(rows + g.k_column(kv), g.row, k, g.dim, g.length, g.dim);
-      copy_rows(rows + g.v_column(kv), g.row, v, g.dim, g.length, g.dim);
+      copy_keys(g, rows + g.k_column(kv), k);
+      copy_keys(g, rows + g.v_column(kv), v);
       for (int64_t first = 0; first < g.length; first += g.query_block()) {
         const int64_t queries = std::min(g.query_block(), g.length - first);
         const Keys keys = g.keys(first, queries, mask);
-        const int64_t row = g.score_row(keys.count);
         const ForwardProducts& product = products.at({queries, keys.count});
         product.scores.run(q + first * g.dim, k + keys.begin * g.dim, s, own, thread);
         for (int64_t i = 0; i < queries; ++i) {
-          const Keys seen = mask.keys(first + i, keys.begin);
-          const int64_t before = seen.begin - keys.begin, at = i * row + before;
-          std::fill_n(p + at - before, before, from_float<T>(0));
-          const float log_sum_exp =
-              softmax_row(s + at, p + at, seen.count, keys.count - before, g.shape.scale);
+          const int64_t at = i * keys.count;
+          const float log_sum_exp = softmax_row(s + at, p + at, visible(mask, first + i, keys),
+                                                keys.count, g.shape.scale);
           if (saved) saved[task * g.length + first + i] = log_sum_exp;
         }
-        product.values.run(p, v + keys.begin * g.dim, out + first * g.y_row, own, thread);
+        product.values.run(p, v + keys.begin * g.dim, y + first * g.dim, own, thread);
       }
+      copy_rows(y, g.dim, out, g.y_row, g.length, g.dim);
     });
   };
   return host_op(in_row_major(given), std::move(work),
@@ -214,18 +226,17 @@ Plan plan_forward(const AttentionForward& op, const EnginePtr& engine, Specs giv
 template <class T>
 Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs given) {
   using Op = AttentionBackward;
-  const Geometry g(op.shape, given[Op::kQkv].shape, given[Op::kFirstKeys]);
+  const Geometry g(op.shape, given[Op::kQkv].shape);
   const int64_t tasks = g.samples * g.shape.kv_heads, threads = threads_for(tasks);
   const Matrix x{type_of<T>(), g.dim, 1}, sum{memory::data_type::f32, g.dim, 1};
-  const Matrix gradient{type_of<T>(), g.row, 1};
   auto [made, product_bytes] = make_products<BackwardProducts>(
-      g, !is_absent(given[Op::kLengths]), [&](int64_t queries, int64_t keys) -> BackwardProducts {
-        const Matrix s{memory::data_type::f32, g.score_row(keys), 1};
-        const Matrix p{type_of<T>(), g.score_row(keys), 1};
+      g, !is_absent(given[Op::kLengths]), !is_absent(given[Op::kFirstKeys]),
+      [&](int64_t queries, int64_t keys) -> BackwardProducts {
+        const Matrix s{memory::data_type::f32, keys, 1}, p{type_of<T>(), keys, 1};
         return {Product(engine, queries, keys, g.dim, x, x.transposed(), s, false, threads),
                 Product(engine, keys, g.dim, queries, p.transposed(), x, sum, true, threads),
                 Product(engine, queries, keys, g.dim, x, x.transposed(), s, false, threads),
-                Product(engine, queries, g.dim, keys, p, x, gradient, false, threads),
+                Product(engine, queries, g.dim, keys, p, x, x, false, threads),
                 Product(engine, keys, g.dim, queries, p.transposed(), x, sum, true, threads)};
       });
   const size_t sums = g.head_elements() * sizeof(float);
@@ -233,7 +244,7 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
                     g.score_elements() * sizeof(T),
                     sums,
                     sums,
-                    4 * g.head_elements() * sizeof(T),
+                    5 * g.head_elements() * sizeof(T),
                     product_bytes};
   auto work = [=, products = std::move(made)](Args args, void* scratch) {
     each_task(tasks, threads, [&](int64_t thread, int64_t task) {
@@ -247,16 +258,15 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
       auto* dv = parts.at<float>(scratch, thread, 3);
       T* const q = parts.at<T>(scratch, thread, 4);
       T *const k = q + g.head_elements(), *const v = k + g.head_elements();
-      T* const dy = v + g.head_elements();
+      T *const dy = v + g.head_elements(), *const dq = dy + g.head_elements();
       auto* own = parts.at<void*>(scratch, thread, 5);
       std::memset(dk, 0, sums);
       std::memset(dv, 0, sums);
-      copy_rows(rows + g.k_column(kv), g.row, k, g.dim, g.length, g.dim);
-      copy_rows(rows + g.v_column(kv), g.row, v, g.dim, g.length, g.dim);
+      copy_keys(g, rows + g.k_column(kv), k);
+      copy_keys(g, rows + g.v_column(kv), v);
       for (int64_t head = kv * g.heads_per_kv(); head < (kv + 1) * g.heads_per_kv(); ++head) {
         const int64_t out = sample * g.length * g.y_row + head * g.dim;
         const T* ys = pointer<const T>(args, Op::kY) + out;
-        T* dq = gradients + g.q_column(head);
         const float* saved =
             pointer<const float>(args, Op::kSaved) + (sample * g.shape.heads + head) * g.length;
         copy_rows(rows + g.q_column(head), g.row, q, g.dim, g.length, g.dim);
@@ -264,27 +274,26 @@ Plan plan_backward(const AttentionBackward& op, const EnginePtr& engine, Specs g
         for (int64_t first = 0; first < g.length; first += g.query_block()) {
           const int64_t queries = std::min(g.query_block(), g.length - first);
           const Keys keys = g.keys(first, queries, mask);
-          const int64_t row = g.score_row(keys.count);
           const BackwardProducts& product = products.at({queries, keys.count});
           const int64_t at_query = first * g.dim, at_key = keys.begin * g.dim;
           product.scores.run(q + at_query, k + at_key, s, own, thread);
           for (int64_t i = 0; i < queries; ++i) {
-            const Keys seen = mask.keys(first + i, keys.begin);
-            const int64_t before = seen.begin - keys.begin, at = i * row + before;
-            std::fill_n(p + at - before, before, from_float<T>(0));
-            weights_row(s + at, p + at, seen.count, round_up(keys.count, kLanes) - before,
-                        g.shape.scale, saved[first + i]);
+            const int64_t at = i * keys.count;
+            weights_row(s + at, p + at, visible(mask, first + i, keys), keys.count, g.shape.scale,
+                        saved[first + i]);
           }
           product.dvalues.run(p, dy + at_query, dv + at_key, own, thread);
           product.dweights.run(dy + at_query, v + at_key, s, own, thread);
           for (int64_t i = 0; i < queries; ++i) {
             const float delta =
                 dot_row(dy + at_query + i * g.dim, ys + (first + i) * g.y_row, g.dim);
-            score_gradient_row(s + i * row, p + i * row, keys.count, g.shape.scale, delta);
+            score_gradient_row(s + i * keys.count, p + i * keys.count, keys.count, g.shape.scale,
+                               delta);
           }
-          product.dqueries.run(p, k + at_key, dq + first * g.row, own, thread);
+          product.dqueries.run(p, k + at_key, dq + at_query, own, thread);
           product.dkeys.run(p, q + at_query, dk + at_key, own, thread);
         }
+        copy_rows(dq, g.dim, gradients + g.q_column(head), g.row, g.length, g.dim);
       }
       for (int64_t t = 0; t < g.length; ++t) {
         cast_row(dk + t * g.dim, gradients + t * g.row + g.k_column(kv), g.dim);

@@ -11,53 +11,70 @@
 
 namespace trireme::ops::cpu {
 
-// The loops over a row of scores run over whole vectors, because the last few elements take as long
-// as several vectors: rows need room for their elements rounded up to kLanes.
+// The columns begin, ..., end - 1 of a row of scores.
+struct Visible {
+  int64_t begin, end;
+};
 
-// Sets the elements that complete the last vector to `value`. Returns the elements of all vectors.
-TRIREME_INLINE inline int64_t complete_row(float* row, int64_t count, float value) {
-  const int64_t whole = round_up(count, kLanes);
-  for (int64_t j = count; j < whole; ++j) row[j] = value;
-  return whole;
+// The vectors that contain what is visible. Loops run over all of their elements, because single
+// ones at the ends take as long as several vectors. Rows need room for the last vector.
+TRIREME_INLINE inline Visible whole_vectors(Visible visible) {
+  return {visible.begin / kLanes * kLanes, round_up(visible.end, kLanes)};
 }
 
-// p = softmax of the first `visible` scores, 0 beyond; returns their log-sum-exp. Overwrites s, and
-// p may be s.
+// Sets the elements of these vectors that are not visible to `value`.
+TRIREME_INLINE inline void set_invisible(float* row, Visible visible, Visible vectors,
+                                         float value) {
+  for (int64_t j = vectors.begin; j < visible.begin; ++j) row[j] = value;
+  for (int64_t j = visible.end; j < vectors.end; ++j) row[j] = value;
+}
+
+// p = softmax of the visible scores, 0 in the other columns; returns their log-sum-exp. Overwrites
+// s, and p may be s. scale > 0.
 template <class T>
-TRIREME_VECTORIZED float softmax_row(float* s, T* p, int64_t visible, int64_t keys, float scale) {
+TRIREME_VECTORIZED float softmax_row(float* s, T* p, Visible visible, int64_t columns,
+                                     float scale) {
+  const bool empty = visible.begin == visible.end;
+  const Visible vectors = whole_vectors(visible);
   float largest = -std::numeric_limits<float>::infinity();
-  const int64_t whole = complete_row(s, visible, largest);
+  set_invisible(s, visible, vectors, largest);
 #pragma omp simd reduction(max : largest)
-  for (int64_t j = 0; j < whole; ++j) largest = s[j] > largest ? s[j] : largest;
+  for (int64_t j = vectors.begin; j < vectors.end; ++j) largest = s[j] > largest ? s[j] : largest;
   largest *= scale;
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < whole; ++j) sum += s[j] = fast_exp(s[j] * scale - largest);
-  complete_row(s, visible, 0);
-  const float factor = visible > 0 ? 1 / sum : 0;
+  for (int64_t j = vectors.begin; j < vectors.end; ++j) {
+    sum += s[j] = fast_exp(s[j] * scale - largest);
+  }
+  set_invisible(s, visible, vectors, 0);
+  const float factor = empty ? 0 : 1 / sum;
+  for (int64_t j = 0; j < vectors.begin; ++j) p[j] = from_float<T>(0);
 #pragma omp simd
-  for (int64_t j = 0; j < whole; ++j) p[j] = from_float<T>(s[j] * factor);
-  for (int64_t j = whole; j < keys; ++j) p[j] = from_float<T>(0);
-  return visible > 0 ? largest + std::log(sum) : 0;
+  for (int64_t j = vectors.begin; j < vectors.end; ++j) p[j] = from_float<T>(s[j] * factor);
+  for (int64_t j = vectors.end; j < columns; ++j) p[j] = from_float<T>(0);
+  return empty ? 0 : largest + std::log(sum);
 }
 
 // p as in softmax_row, from the log-sum-exp.
 template <class T>
-TRIREME_VECTORIZED void weights_row(float* s, T* p, int64_t visible, int64_t keys, float scale,
+TRIREME_VECTORIZED void weights_row(float* s, T* p, Visible visible, int64_t columns, float scale,
                                     float log_sum_exp) {
-  const int64_t whole = complete_row(s, visible, 0);
+  const Visible vectors = whole_vectors(visible);
+  set_invisible(s, visible, vectors, 0);
 #pragma omp simd
-  for (int64_t j = 0; j < whole; ++j) p[j] = from_float<T>(fast_exp(s[j] * scale - log_sum_exp));
-  for (int64_t j = visible; j < keys; ++j) p[j] = from_float<T>(0);
+  for (int64_t j = vectors.begin; j < vectors.end; ++j) {
+    p[j] = from_float<T>(fast_exp(s[j] * scale - log_sum_exp));
+  }
+  for (int64_t j = 0; j < visible.begin; ++j) p[j] = from_float<T>(0);
+  for (int64_t j = visible.end; j < columns; ++j) p[j] = from_float<T>(0);
 }
 
-// ds = scale * p * (dp - delta), written over p, which is complete.
+// ds = scale * p * (dp - delta), written over p.
 template <class T>
-TRIREME_VECTORIZED void score_gradient_row(float* dp, T* p, int64_t keys, float scale,
+TRIREME_VECTORIZED void score_gradient_row(const float* dp, T* p, int64_t columns, float scale,
                                            float delta) {
-  const int64_t whole = complete_row(dp, keys, 0);
 #pragma omp simd
-  for (int64_t j = 0; j < whole; ++j) {
+  for (int64_t j = 0; j < columns; ++j) {
     p[j] = from_float<T>(scale * to_float(p[j]) * (dp[j] - delta));
   }
 }

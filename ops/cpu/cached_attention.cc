@@ -72,7 +72,7 @@ void attend(const Sizes& n, float scale, int64_t head, int64_t start, const int3
     const int64_t first = first_keys ? first_keys[t] : 0, seen = start + t + 1 - first;
     scores_row(qkv + t * n.row + head * n.dim, keys + first * n.cache_row, n.cache_row, seen, n.dim,
                scores);
-    softmax_row(scores, scores, seen, seen, scale);
+    softmax_row(scores, scores, {0, seen}, seen, scale);
     weighted_sum(scores, values + first * n.cache_row, n.cache_row, seen, n.dim, sum);
     cast_row(sum, out, n.dim);
   }

@@ -104,7 +104,7 @@ struct LaneSums {
 // (after Cephes).
 TRIREME_INLINE inline float fast_exp(float x) {
   constexpr float kLog2E = 1.44269504f;
-  constexpr float kUnit = 0x1.8p23f;  // the last bit of numbers of this size is 1
+  constexpr float kUnit = 0x1.8p23f;  // the last bit of numbers of this size has the value 1
   x = x < -87.0f ? -87.0f : x;
   x = x > 88.0f ? 88.0f : x;
   const float sum = x * kLog2E + kUnit, n = sum - kUnit;

@@ -99,12 +99,14 @@ TEST_P(AttentionTest, Backward) {
 
 // Scores whose exponentials overflow.
 TEST_P(AttentionTest, LargeScores) {
-  const Problem p{1, 70, 8, {1, 1, true, 30.0f}};
-  check({.name = "large scores",
-         .op = AttentionForward{p.shape},
-         .tensors = {uniform(weight(p.qkv()), 1, -2, 2), none(), none(), weight(p.y()),
-                     full(p.saved())},
-         .slack = 20});
+  for (const bool documents : {false, true}) {
+    const Problem p{1, 70, 8, {1, 1, true, 30.0f}, {}, documents};
+    check({.name = name_of(p),
+           .op = AttentionForward{p.shape},
+           .tensors = {uniform(weight(p.qkv()), 1, -2, 2), none(), first_keys_of(p), weight(p.y()),
+                       full(p.saved())},
+           .slack = 20});
+  }
 }
 
 // Sequences at their beginning, in the middle, up to the last position, beyond it, and padding.

@@ -1,6 +1,8 @@
 // Plans must reject invalid shapes, with messages that name the actual and the required one.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "core/error.h"
 #include "ops/step_state.h"
 #include "ops/window.h"
@@ -222,6 +224,14 @@ TEST_P(ShapeChecks, RejectsInvalidLossScales) {
                  "adjust_loss_scale: sum of squares must be [1], got [0]");
   EXPECT_REFUSED(AdjustLossScale{.growth_steps = 0}, (Specs{sum, loss_scale()}),
                  "growth steps must be at least 1, got 0");
+}
+
+TEST_P(ShapeChecks, AttentionHasAPositiveScale) {
+  const Specs specs{of({1, 5, 12}), absent(), absent(), of({1, 5, 4}), absent()};
+  EXPECT_EQ(refusal(AttentionForward{{.scale = 0.5f}}, specs), "accepted");
+  for (const float scale : {0.0f, -0.5f, std::nanf("")}) {
+    EXPECT_REFUSED(AttentionForward{{.scale = scale}}, specs, "the scale must be positive");
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(
