@@ -15,6 +15,7 @@
 #include "data/sampler.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
+#include "launch/median.h"
 #include "launch/options.h"
 #include "launch/peak.h"
 #include "launch/step_time.h"
@@ -43,12 +44,6 @@ struct BenchOptions : TargetOptions {
   bool json = false;
   std::string profile;
 };
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
 
 // A batch of random inputs and labels: the rank's share of a full batch.
 struct SyntheticBatch {

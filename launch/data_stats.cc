@@ -14,6 +14,7 @@
 #include "data/loader.h"
 #include "launch/cli.h"
 #include "launch/data.h"
+#include "launch/median.h"
 #include "launch/progress_bar.h"
 #include "trainer/base/json.h"
 #include "trainer/base/machine.h"
@@ -209,13 +210,6 @@ Result measure(const DataStatsOptions& options, train::Config config) {
   }
   for (const auto& [sample, what] : result.statistics.bad) result.bad_named.push_back(what);
   return result;
-}
-
-template <class T>
-T median(std::vector<T> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // "3 to 17, median 5".

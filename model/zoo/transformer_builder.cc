@@ -24,8 +24,9 @@ TransformerSize size_of(TransformerSize size, const ZooConfig& options) {
   require_between("model.zoo.heads", size.heads, kMaxFeatures);
   require_between("model.zoo.kv_heads", size.kv_heads, size.heads);
   if (size.width % size.heads != 0) {
-    throw ConfigError("model.zoo.width", fmt::format("must be a multiple of the {} heads, got {}",
-                                                     size.heads, size.width));
+    throw ConfigError(
+        options.has_heads() ? "model.zoo.heads" : "model.zoo.width",
+        fmt::format("the width {} is not a multiple of the {} heads", size.width, size.heads));
   }
   if (size.heads % size.kv_heads != 0) {
     throw ConfigError("model.zoo.kv_heads",

@@ -94,6 +94,8 @@ TEST_F(CifarTest, MissingFile) {
               "has no file data_batch_4.bin or data_batch_4.bin.gz or "
               "cifar-10-batches-bin/data_batch_4.bin");
   EXPECT_SAYS(data_error(config), "launch/get-data");
+  folder.write("train-0.tar", "");
+  EXPECT_SAYS(data_error(config), "data.webdataset reads its *.tar files");
 }
 
 TEST_F(CifarTest, TruncatedOrEmpty) {

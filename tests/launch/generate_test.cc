@@ -186,6 +186,23 @@ TEST_F(GenerateTest, RefusesNetworksThatDoNotPredictTokens) {
   EXPECT_THAT(outcome.error, HasSubstr("does not predict tokens, so it cannot generate any"));
 }
 
+TEST_F(GenerateTest, RefusesNetworksThatReadSegments) {
+  const std::string file = scratch_->write("segments.txt", std::string(400, 'a') + "b");
+  const auto config = scratch_->write("segments.txtpb", fmt::format(R"(
+      model {{ network {{ layer {{ embedding {{ units: 8 segments: 2 segment_end: 1 }} }}
+        layer {{ dense {{ units: 2 }} }} layer {{ softmax_cross_entropy {{}} }} }} }}
+      data {{ text {{ train_file: "{}" length: 10 }} holdout: 0.1 }}
+      batch {{ global: 10 }} train {{ max_steps: 0 device: "cpu" }}
+      optimizer {{ sgd {{}} }} schedule {{ learning_rate: 0.1 }}
+    )",
+                                                                    file));
+  const std::string folder = (*scratch_ / "segments").string();
+  ASSERT_EQ(run({"train", config, "--run-dir", folder}).code, 0);
+  const Outcome outcome = run({"generate", folder, "--prompt", "a"});
+  EXPECT_EQ(outcome.code, 2);
+  EXPECT_THAT(outcome.error, HasSubstr("embedding.segment_end reads segments of whole samples"));
+}
+
 // Outputs that stand for no token of the data, as of a padded vocabulary.
 TEST_F(GenerateTest, IgnoresOutputsWithoutAToken) {
   const std::string file = scratch_->write("more.txt", std::string(400, 'a') + "b");

@@ -332,7 +332,9 @@ TEST(Zoo, OptionsSetTheSizeOfTransformers) {
   } catch (const ConfigError& error) {
     expect_mentions(error.what(), {"model.zoo.kv_heads", "must divide the 6 heads, got 4"});
   }
-  for (const auto& [name, heads, word] : {std::tuple{"gpt-mini", 5, "multiple of the 5 heads"},
+  for (const auto& [name, heads, word] : {std::tuple{"gpt-mini", 5,
+                                                     "model.zoo.heads: the width 48 is not a "
+                                                     "multiple of the 5 heads"},
                                           {"lenet", 4, "'lenet' has no blocks"}}) {
     try {
       parameters(name, heads);

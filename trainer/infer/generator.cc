@@ -155,6 +155,12 @@ void require_language_model(const model::Graph& graph) {
   for (const model::Node& node : std::span(graph.nodes).first(graph.nodes.size() - 1)) {
     if (node.layer->is_causal()) continue;
     const std::string_view kind = node.layer->kind();
+    if (kind == "embedding") {
+      refuse(
+          fmt::format("layer '{}': a network with embedding.segment_end reads segments of whole "
+                      "samples, so it cannot generate tokens",
+                      node.name));
+    }
     const char* remedy = kind == "attention"               ? "; set attention.causal"
                          : kind == "lstm" || kind == "gru" ? "; it is bidirectional"
                                                            : "";
