@@ -158,5 +158,3 @@ INSTANTIATE_TEST_SUITE_P(By, BucketerRanksTest, testing::ValuesIn(test::setups()
 
 }  // namespace
 }  // namespace trireme::comm
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

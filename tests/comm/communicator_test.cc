@@ -515,5 +515,3 @@ INSTANTIATE_TEST_SUITE_P(By, CommunicatorTest, testing::ValuesIn(test::setups())
 
 }  // namespace
 }  // namespace trireme::comm
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

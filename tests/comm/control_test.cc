@@ -90,5 +90,3 @@ TEST_F(ControlTest, AcceptsExceptionsOfAnyType) {
 
 }  // namespace
 }  // namespace trireme::comm
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

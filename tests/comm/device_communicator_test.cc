@@ -57,5 +57,3 @@ TEST(DeviceCommunicatorTest, RanksWithGpusOfTheirOwnUseNccl) {
 
 }  // namespace
 }  // namespace trireme::comm
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -181,5 +181,3 @@ INSTANTIATE_TEST_SUITE_P(On, GroupsTest,
 
 }  // namespace
 }  // namespace trireme::comm
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

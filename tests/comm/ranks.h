@@ -1,4 +1,4 @@
-// Fixtures and main() for tests in which every case runs on all ranks.
+// Fixtures for tests in which every case runs on all ranks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -164,9 +164,13 @@ class RankPrinter final : public testing::EmptyTestEventListener {
   }
 };
 
-inline int run_on_all_ranks(int argc, char** argv) {
-  // With an emulated GPU, each rank has one of its own.
+// With an emulated GPU, each rank has one of its own. Call it before gtest creates parameters.
+inline void emulate_device_of_each_rank() {
   setenv("TRIREME_EMULATION_DEVICES", std::to_string(started_ranks()).c_str(), /*overwrite=*/0);
+}
+
+inline int run_on_all_ranks(int argc, char** argv) {
+  emulate_device_of_each_rank();
   testing::InitGoogleTest(&argc, argv);
   comm::mpi::Session session;
   auto& listeners = testing::UnitTest::GetInstance()->listeners();

@@ -262,5 +262,3 @@ TEST_P(SideChannelTest, RejectsUnknownClients) {
 
 }  // namespace
 }  // namespace trireme::comm
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

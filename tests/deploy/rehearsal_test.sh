@@ -17,7 +17,7 @@ fail() {
 
 "$bundle_script" --emulated --build "$tree" -o "$work/bundle.tar.xz"
 megabytes=$(du -m "$work/bundle.tar.xz" | cut -f1)
-((megabytes <= 48)) || fail "the archive has $megabytes MiB"
+((megabytes <= 30)) || fail "the archive has $megabytes MiB"
 mkdir "$work/node"
 cd "$work/node"
 python3 -m tarfile -e "$work/bundle.tar.xz"

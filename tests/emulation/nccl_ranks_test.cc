@@ -174,5 +174,3 @@ TEST_F(NcclRanksTest, DifferentSizesFail) {
 
 }  // namespace
 }  // namespace trireme
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -23,7 +23,7 @@ optimizer { adamw {} weight_decay: 0.1 }
 schedule { learning_rate: 0.01 }
 )";
 
-class EncoderTest : public RunTest {
+class EncoderRunTest : public RunTest {
  protected:
   // Sentences of 1 to 12 tokens, in windows of 12, with a mask of their own.
   std::vector<std::string> tokens(
@@ -49,7 +49,7 @@ class EncoderTest : public RunTest {
   }
 };
 
-TEST_P(EncoderTest, LossesDoNotDependOnTheNumberOfRanks) {
+TEST_P(EncoderRunTest, LossesDoNotDependOnTheNumberOfRanks) {
   run_alone(kBert, "bert-alone", tokens({"train.max_steps=26"}));
   run(kBert, "bert", tokens({"train.max_steps=26", "batch.micro=2"}));
   expect_same_losses("bert-alone", "bert", 26);
@@ -63,7 +63,7 @@ TEST_P(EncoderTest, LossesDoNotDependOnTheNumberOfRanks) {
   expect_same_losses("vit-alone", "vit", 16);
 }
 
-TEST_P(EncoderTest, RunsAreReproducibleAndResumeInMidEpoch) {
+TEST_P(EncoderRunTest, RunsAreReproducibleAndResumeInMidEpoch) {
   for (const auto& [network, name, data] :
        {std::tuple{kBert, std::string("bert"), tokens()}, {kVit, "vit", {}}}) {
     std::vector<std::string> steps = data;
@@ -79,7 +79,7 @@ TEST_P(EncoderTest, RunsAreReproducibleAndResumeInMidEpoch) {
   }
 }
 
-TEST_P(EncoderTest, EvaluationMasksTheSameTokensEachTime) {
+TEST_P(EncoderRunTest, EvaluationMasksTheSameTokensEachTime) {
   run(kBert, "run", tokens({"train.max_steps=12"}));
   const auto loss = events("run", "eval").back()["eval_loss"].get<double>();
   const Config config = parse_config(slurp(folder("run") / "config.txtpb"), "config", {});
@@ -88,7 +88,7 @@ TEST_P(EncoderTest, EvaluationMasksTheSameTokensEachTime) {
   EXPECT_FALSE(events("run", "eval").back().contains("eval_bits_per_byte"));
 }
 
-TEST_P(EncoderTest, BertDoesNotPredictTokensThatItSees) {
+TEST_P(EncoderRunTest, BertDoesNotPredictTokensThatItSees) {
   const auto attempt = [&](const std::string& mask) {
     return [this, mask] { run(kBert, "bad", tokens({}, mask)); };
   };
@@ -98,9 +98,7 @@ TEST_P(EncoderTest, BertDoesNotPredictTokensThatItSees) {
                       "data.mask.token: 10 is not in the vocabulary of the data, [0, 10)");
 }
 
-TRIREME_ON_ALL_DEVICES(EncoderTest);
+TRIREME_ON_ALL_DEVICES(EncoderRunTest);
 
 }  // namespace
 }  // namespace trireme::train
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

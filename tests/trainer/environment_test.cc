@@ -37,5 +37,3 @@ TEST(Environment, DescribesEveryRankAndItsHost) {
 
 }  // namespace
 }  // namespace trireme::train
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

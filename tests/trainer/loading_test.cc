@@ -53,5 +53,3 @@ TEST(Loading, PlannedRanksShareTheCores) {
 
 }  // namespace
 }  // namespace trireme::train
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

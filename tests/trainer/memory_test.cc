@@ -352,5 +352,3 @@ INSTANTIATE_TEST_SUITE_P(Cpu, CountedMemoryTest, testing::Values("cpu"), device_
 
 }  // namespace
 }  // namespace trireme::train
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -298,5 +298,3 @@ TRIREME_ON_ALL_DEVICES(EmaTest);
 
 }  // namespace
 }  // namespace trireme::train
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -504,5 +504,3 @@ INSTANTIATE_TEST_SUITE_P(Devices, PipelineOnGpuTest, testing::ValuesIn(gpus()), 
 
 }  // namespace
 }  // namespace trireme::train
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

@@ -171,5 +171,3 @@ TRIREME_ON_ALL_DEVICES(ProfileRunTest);
 
 }  // namespace
 }  // namespace trireme::train
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

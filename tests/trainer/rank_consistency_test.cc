@@ -105,5 +105,3 @@ TEST_F(RankConsistencyTest, FindsTheBuildId) {
 
 }  // namespace
 }  // namespace trireme::train
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

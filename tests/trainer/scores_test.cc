@@ -273,5 +273,3 @@ TEST(EvaluationMetrics, AreFormattedForDisplay) {
 
 }  // namespace
 }  // namespace trireme::train
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }

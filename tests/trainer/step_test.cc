@@ -234,5 +234,3 @@ TRIREME_ON_ALL_DEVICES(LossScaleTest);
 
 }  // namespace
 }  // namespace trireme::train
-
-int main(int argc, char** argv) { return trireme::test::run_on_all_ranks(argc, argv); }
