@@ -159,7 +159,8 @@ class Device {
   virtual std::optional<DeviceLoad> load() { return std::nullopt; }
 };
 
-// Returns the CPU as a device that computes with `threads` threads.
+// Returns the CPU as a device that computes with `threads` threads, of which the calling thread is
+// one. On x86, they take numbers smaller than the smallest normal one (1.2e-38 in FP32) for 0.
 std::unique_ptr<Device> create_cpu_device(int threads);
 
 // The CUDA support of this program and machine.

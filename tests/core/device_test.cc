@@ -156,6 +156,27 @@ TEST_P(CpuDeviceTest, ComputeRunsInTheCaller) {
   EXPECT_THROW(compute->run(Task(refuse)), CommError);
 }
 
+// Otherwise steps become slower as averages of gradients decay.
+TEST_P(CpuDeviceTest, SubnormalNumbersAreZero) {
+#ifndef __x86_64__
+  GTEST_SKIP() << "other processors compute with them at full speed";
+#endif
+  const auto sums_on = [](Stream& stream) {
+    const volatile float subnormal = 1e-39F;
+    std::vector<float> sums(4, 1);
+    stream.run(Task([&sums, &subnormal] {
+      parallel_for(std::ssize(sums), [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin; i < end; ++i) sums[i] = subnormal + subnormal;
+      });
+    }));
+    stream.synchronize();
+    return sums;
+  };
+  const std::vector<float> zeros(4);
+  EXPECT_EQ(sums_on(*compute), zeros);
+  EXPECT_EQ(sums_on(*background), zeros);
+}
+
 TEST_P(DeviceTest, BackgroundRunsElsewhereInOrder) {
   // More than the capacity of the ring, so that queueing has to wait, too.
   constexpr int kTasks = 5000;
