@@ -197,15 +197,6 @@ std::string download_hint(const fs::path& folder) {
   return "";
 }
 
-// Returns "; data.webdataset reads its *.tar files" if the folder has any.
-std::string tar_hint(const fs::path& folder) {
-  std::error_code error;  // an unreadable folder gives no hint
-  for (const auto& entry : fs::directory_iterator(folder.empty() ? "." : folder, error)) {
-    if (entry.path().extension() == ".tar") return "; data.webdataset reads its *.tar files";
-  }
-  return "";
-}
-
 }  // namespace
 
 void check_root(const std::string& root, const std::string& hint) {
@@ -232,9 +223,8 @@ std::string find_file(const std::string& root, std::span<const std::string> name
     }
   }
   std::error_code ignored;
-  throw DataError(
-      root.empty() ? fs::current_path(ignored).string() : root,
-      fmt::format("has no file {}{}{}", fmt::join(tried, " or "), hint, tar_hint(folder)));
+  throw DataError(root.empty() ? fs::current_path(ignored).string() : root,
+                  fmt::format("has no file {}{}", fmt::join(tried, " or "), hint));
 }
 
 File read_file(const std::string& path, OnDamage on_damage, const SizeFromHead& size_of) {

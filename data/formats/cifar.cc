@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,8 @@
 
 namespace trireme::data {
 namespace {
+
+namespace fs = std::filesystem;
 
 constexpr size_t kPixels = 3 * 32 * 32;
 
@@ -74,6 +78,16 @@ void append(const File& file, const Variant& variant, BadRecordPolicy& policy,
   }
 }
 
+// Says how to get the files, or which format reads those that are there.
+std::string hint_for(const DataConfig& config, bool downloadable) {
+  std::error_code error;
+  fs::directory_iterator entry(config.root().empty() ? "." : config.root(), error);
+  for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
+    if (entry->path().extension() == ".tar") return "; data.webdataset reads its *.tar files";
+  }
+  return downloadable ? "; " + script_command("get-data") + " downloads CIFAR-10" : "";
+}
+
 }  // namespace
 
 Samples read_cifar(const DataConfig& config, Part part) {
@@ -91,9 +105,7 @@ Samples read_cifar(const DataConfig& config, Part part) {
   for (const std::string& name : names) {
     const std::vector<std::string> places{name, std::string(variant.folder) + "/" + name};
     const bool downloadable = configured.empty() && cifar.variant() == CifarConfig::CIFAR10;
-    paths.push_back(
-        find_file(config.root(), places,
-                  downloadable ? "; " + script_command("get-data") + " downloads CIFAR-10" : ""));
+    paths.push_back(find_file(config.root(), places, hint_for(config, downloadable)));
   }
   BadRecordPolicy policy(bad_record_limit(config));
   for (const std::string& path : paths) {
