@@ -2,7 +2,6 @@
 // such as ops_pool_test, runs the cases of tests/ops/pool_test.cc.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <set>
@@ -21,42 +20,45 @@ std::string test_of(const std::filesystem::path& source) {
   return source.parent_path().filename().string() + "_" + source.stem().string();
 }
 
-// Sets gtest's filter once it has chosen the cases. It is printed after that.
-class ShowFilter final : public testing::EmptyTestEventListener {
+// Restores the given filter after gtest has chosen the cases and before it prints the filter.
+class RestoreFilter final : public testing::EmptyTestEventListener {
  public:
-  explicit ShowFilter(std::string shown) : shown_(std::move(shown)) {}
+  explicit RestoreFilter(std::string given) : given_(std::move(given)) {}
   void OnTestProgramStart(const testing::UnitTest&) override {
-    testing::GTEST_FLAG(filter) = shown_;
+    testing::GTEST_FLAG(filter) = given_;
   }
 
  private:
-  std::string shown_;
+  std::string given_;
 };
 
-// Adds the suites of other tests to those that gtest's filter leaves out. Throws if there is none
-// left, or a suite belongs to two tests.
+// Makes gtest leave out the suites of other tests. Throws if there is no such test, or if two tests
+// have suites of the same name, since gtest takes them for one.
 void run_only(const std::string& test) {
   auto& all = *testing::UnitTest::GetInstance();
   std::string others;
+  bool found = false;
   for (int i = 0; i < all.total_test_suite_count(); ++i) {
     const testing::TestSuite& suite = *all.GetTestSuite(i);
-    int own = 0;
-    for (int j = 0; j < suite.total_test_count(); ++j) {
-      own += test_of(suite.GetTestInfo(j)->file()) == test;
+    const std::string owner = test_of(suite.GetTestInfo(0)->file());
+    for (int j = 1; j < suite.total_test_count(); ++j) {
+      const std::string other = test_of(suite.GetTestInfo(j)->file());
+      if (other != owner) {
+        throw std::logic_error(owner + " and " + other + " both have a suite " + suite.name());
+      }
     }
-    if (own == 0) {
+    if (owner == test) {
+      found = true;
+    } else {
       others += std::string(":") + suite.name() + ".*";
-    } else if (own < suite.total_test_count()) {
-      throw std::logic_error(std::string("two tests have a suite ") + suite.name() +
-                             "; rename one");
     }
   }
-  if (std::ranges::count(others, ':') == all.total_test_suite_count()) {
-    throw std::invalid_argument("started as " + test +
-                                ", which is not the name of one of its tests");
+  if (!found) {
+    throw std::invalid_argument("start it by a link with the name of a test in gpu_programs; '" +
+                                test + "' is none");
   }
   std::string& filter = testing::GTEST_FLAG(filter);
-  all.listeners().Append(new ShowFilter(filter));
+  all.listeners().Append(new RestoreFilter(filter));
   filter += (filter.find('-') == std::string::npos ? "-" : "") + others;
 }
 

@@ -109,6 +109,8 @@ for shell in bash sh; do
     cd share/doc/trireme && : <docs/troubleshooting.md <docs/configuration.md <docs/images/augmented.png <copyright && echo there"
   check "doctor runs" "^libraries .*oneDNN" "$source && trireme doctor"
   check "a test program runs" "PASSED" "$source && \$TRIREME_BUNDLE/tests/core_device_test"
+  check "all test programs start" "^started" "$source && cd \$TRIREME_BUNDLE/tests &&
+    while read -r test _; do ./\$test --gtest_list_tests || exit; done <gpu_programs && echo started"
   check "two ranks train" "^eval: .*accuracy 9[89]" "$source && cd \$TRIREME_BUNDLE &&
     mpirun --quiet -np 2 --oversubscribe --bind-to none trireme train launch/configs/digits.txtpb --device cpu \
       --run-dir /tmp/run-$shell"

@@ -43,8 +43,9 @@ def read(name, otherwise):
     return (here / name).read_text() if (here / name).exists() else otherwise
 if words[0] == "doctor":
     print("CUDA       runtime 13.0")
-    if read("gpu", "yes") == "yes":
-        print("  rank 0     GPU 0 (Stand-in 1000, 8 GiB), core 0")
+    gpu = read("gpu", "Stand-in 1000")
+    if gpu != "no":
+        print(f"  rank 0     GPU 0 ({gpu}, 8 GiB), core 0")
 elif words[0] == "inspect":
     print("  total   1000 x\\n  total   2147483648 x")
 elif words[0] == "bench":
@@ -391,9 +392,17 @@ class Slices(Bundle):
     def test_bundle_without_tests_prints_a_message(self):
         self.assertIn("--no-tests", self.run_gpu("--slice", 1, "-o", "out", code=1))
 
+    def test_missing_test_program_is_an_error(self):
+        self.gtest("core_a_test", {"one": "passes"})
+        self.gtest("core_b_test", {"one": "passes"}).unlink()
+        output = self.run_gpu("--slice", 1, "-o", "out", "core_a", code=1)
+        self.assertRegex(output, "cannot execute .*tests/core_b_test")
+
     def test_nothing_is_tested_without_a_gpu(self):
+        self.gtest("core_a_test", {"one": "passes"})
         self.set("gpu", "no")
         self.assertIn("no GPU", self.run_gpu("--slice", 1, "-o", "out", code=77))
+        self.assertIn("programs of the emulation", self.run_gpu("--slice", 1, "-o", "out", "--rehearse", code=77))
 
     def test_results_are_collected(self):
         self.gtest("core_a_test", {"one": "passes"})
@@ -410,6 +419,9 @@ class Slices(Bundle):
             (self.root / "docs/performance.md").read_text(), r"\| resnet50 \| BF16, 256 \| 200 \| x2.00 \|"
         )
         self.run_gpu("-o", "out", "--rehearse", "core")
+        self.assertIn("rehearsal", self.run_gpu("--collect", self.archive, code=2))
+        self.set("gpu", "Emulated device")
+        self.run_gpu("-o", "out", "core")
         self.assertIn("rehearsal", self.run_gpu("--collect", self.archive, code=2))
 
     def test_error_names_the_bad_archive_and_its_member(self):
