@@ -84,10 +84,18 @@ class SoftmaxCrossEntropyLayer final : public Loss<ops::SoftmaxCrossEntropy> {
       throw Error(fmt::format("{}: the weight {} of class {} is negative or not finite", field,
                               weights_[c], c));
     }
-    if (std::ranges::all_of(weights_, [](float weight) { return weight == 0; })) {
-      throw Error(field + ": all are 0, so nothing would be learned");
+    const float largest = std::ranges::max(weights_);
+    if (largest == 0) throw Error(field + ": all are 0, so nothing would be learned");
+    if (largest < kSmallestWeight) {
+      throw Error(
+          fmt::format("{}: the largest is {}, with which gradients become too small for "
+                      "FP32; multiply all of them by one number, which changes nothing else",
+                      field, largest));
     }
   }
+
+  // Gradients are multiplied by the weights long before they are divided by the sum of them.
+  static constexpr float kSmallestWeight = 1e-12F;
 
   float smoothing_;
   std::vector<float> weights_;  // by class; empty if all are 1

@@ -173,6 +173,8 @@ TEST_P(ControlTest, RejectsBadClassWeightsOnAllRanks) {
                       place + "the weight nan of class 2 is negative or not finite");
   expect_agreed_error(attempt("class_weights: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0]"),
                       ExitCode::kBadConfig, place + "all are 0");
+  expect_agreed_error(attempt("class_weights: [0, 0, 0, 0, 0, 0, 0, 0, 1e-13, 1e-14]"),
+                      ExitCode::kBadConfig, place + "the largest is 1e-13");
   expect_agreed_error(
       [&] {
         run(kPlain, "bad",

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <google/protobuf/message.h>
+#include <google/protobuf/reflection.h>
 
 #include <algorithm>
 #include <cmath>
@@ -24,12 +25,21 @@ constexpr double kMaxSeconds = 1e9;  // fits into 64 bits in nanoseconds
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Returns the value of a float or double field that is not repeated.
-double number_in(const Message& message, const FieldDescriptor* field) {
+// Returns the values of a field: none unless it is of type float or double.
+std::vector<double> numbers_in(const Message& message, const FieldDescriptor* field) {
   const auto* reflection = message.GetReflection();
-  return field->cpp_type() == FieldDescriptor::CPPTYPE_FLOAT
-             ? double{reflection->GetFloat(message, field)}
-             : reflection->GetDouble(message, field);
+  const auto type = field->cpp_type();
+  if (type == FieldDescriptor::CPPTYPE_FLOAT && field->is_repeated()) {
+    const auto values = reflection->GetRepeatedFieldRef<float>(message, field);
+    return {values.begin(), values.end()};
+  }
+  if (type == FieldDescriptor::CPPTYPE_DOUBLE && field->is_repeated()) {
+    const auto values = reflection->GetRepeatedFieldRef<double>(message, field);
+    return {values.begin(), values.end()};
+  }
+  if (type == FieldDescriptor::CPPTYPE_FLOAT) return {reflection->GetFloat(message, field)};
+  if (type == FieldDescriptor::CPPTYPE_DOUBLE) return {reflection->GetDouble(message, field)};
+  return {};
 }
 
 class Validator {
@@ -63,7 +73,8 @@ class Validator {
   void at_most(const std::string& path, T value, T max) const {
     if (value > max) fail(path, fmt::format("must be at most {}, got {}", max, value));
   }
-  // Checks (limits) of all set fields; defaults are within their limits.
+  // Checks (limits) of all set fields, and that CPUs do not take their values for 0. Defaults are
+  // within their limits.
   void limits(const std::string& path, const Message& message) const {
     std::vector<const FieldDescriptor*> fields;
     message.GetReflection()->ListFields(message, &fields);
@@ -71,10 +82,22 @@ class Validator {
       const std::string name = path.empty() ? field->name() : path + "." + field->name();
       if (field->message_type()) {
         limits_within(name, message, field);
-      } else if (field->options().HasExtension(trireme::limits)) {
-        limit(name, field->options().GetExtension(trireme::limits), number_in(message, field));
+        continue;
+      }
+      for (double value : numbers_in(message, field)) {
+        not_subnormal(name, value);
+        if (!field->options().HasExtension(trireme::limits)) continue;
+        limit(name, field->options().GetExtension(trireme::limits), value);
       }
     }
+  }
+  void not_subnormal(const std::string& path, double value) const {
+    constexpr double kSmallest = std::numeric_limits<float>::min();
+    if (value == 0 || !(std::abs(value) < kSmallest)) return;
+    fail(path,
+         fmt::format("{:.4g} is closer to 0 than {:.4g}, the smallest number in FP32; CPUs would "
+                     "take it for 0",
+                     value, kSmallest));
   }
   void limits_within(const std::string& path, const Message& message,
                      const FieldDescriptor* field) const {
