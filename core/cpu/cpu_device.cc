@@ -45,9 +45,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Makes the calling thread read and write subnormal numbers as 0, since x86 processors need over a
-// hundred cycles for an instruction with one, and decaying averages of gradients end as such
-// numbers. "Intel 64 and IA-32 Architectures Software Developer's Manual", volume 1, 10.2.3.
+// Makes the calling thread read and write subnormal numbers as 0: x86 processors compute slowly
+// with them, and decaying averages of gradients end as such numbers. "Intel 64 and IA-32
+// Architectures Software Developer's Manual", volume 1, 10.2.3.
 void flush_subnormals() {
 #ifdef __x86_64__
   constexpr unsigned kDenormalsAreZeros = 1 << 6, kFlushToZero = 1 << 15;

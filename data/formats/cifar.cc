@@ -102,10 +102,11 @@ Samples read_cifar(const DataConfig& config, Part part) {
   std::vector<uint8_t> pixels;
   std::vector<int32_t> labels;
   std::vector<std::string> paths;
+  const bool downloadable = configured.empty() && cifar.variant() == CifarConfig::CIFAR10;
+  const std::string hint = hint_for(config, downloadable);
   for (const std::string& name : names) {
     const std::vector<std::string> places{name, std::string(variant.folder) + "/" + name};
-    const bool downloadable = configured.empty() && cifar.variant() == CifarConfig::CIFAR10;
-    paths.push_back(find_file(config.root(), places, hint_for(config, downloadable)));
+    paths.push_back(find_file(config.root(), places, hint));
   }
   BadRecordPolicy policy(bad_record_limit(config));
   for (const std::string& path : paths) {

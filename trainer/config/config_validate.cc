@@ -94,10 +94,10 @@ class Validator {
   void not_subnormal(const std::string& path, double value) const {
     constexpr double kSmallest = std::numeric_limits<float>::min();
     if (value == 0 || !(std::abs(value) < kSmallest)) return;
-    fail(path,
-         fmt::format("{:.4g} is closer to 0 than {:.4g}, the smallest number in FP32; CPUs would "
-                     "take it for 0",
-                     value, kSmallest));
+    fail(path, fmt::format(
+                   "{:.4g} is closer to 0 than {:.4g}, the smallest normal FP32 number; CPUs would "
+                   "take it for 0",
+                   value, kSmallest));
   }
   void limits_within(const std::string& path, const Message& message,
                      const FieldDescriptor* field) const {
