@@ -169,6 +169,9 @@ void Ledger::fail(std::string_view message, int exit_code, bool caused_by_peer) 
 void Ledger::configure(const WatchOptions& options) {
   std::lock_guard lock(mutex_);
   options_ = options;
+  const std::string log = options.log.string();
+  log_ = {};
+  if (log.size() < log_.size()) log.copy(log_.data(), log.size());
 }
 
 WatchOptions Ledger::options() const {

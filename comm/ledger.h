@@ -3,6 +3,8 @@
 // which is cheap enough for every step and every collective.
 #pragma once
 
+#include <limits.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -181,6 +183,8 @@ class Ledger {
 
   void configure(const WatchOptions& options);
   WatchOptions options() const;
+  // Returns WatchOptions::log; empty if it is too long for a path. Safe to call in a signal handler.
+  const char* log() const { return log_.data(); }
 
   // The reason why all ranks are about to end the run; empty until they have agreed on one.
   void set_diagnosis(std::string text);
@@ -208,6 +212,7 @@ class Ledger {
   std::string diagnosis_;
   std::vector<RankPace> paces_;
   WatchOptions options_;
+  std::array<char, PATH_MAX> log_{};  // options_.log, without a guard
 };
 
 // The entry of one process group in a rank's ledger, in which the calls on the group's communicator

@@ -33,7 +33,8 @@ struct World::Session : mpi::Session {
   using mpi::Session::Session;
 };
 
-World::World(double init_timeout) : launcher_(detect_launcher()) {
+World::World(double init_timeout, std::function<void(const std::string& message)> report_late)
+    : launcher_(detect_launcher()) {
   if (launcher_.ranks <= 1) {
     communicator_ = create_local_communicator();
     watchdog_ = std::make_unique<Watchdog>(*communicator_);
@@ -41,7 +42,7 @@ World::World(double init_timeout) : launcher_(detect_launcher()) {
   }
   // Without PMIx, MPI_Init under a launcher ends the process with a message about MPI's own build.
   if (!launcher_.pmix) throw_ranks_missing(launcher_, 1);
-  const InitGuard guard(launcher_, init_timeout);
+  const InitGuard guard(launcher_, init_timeout, std::move(report_late));
   fault_point("mpi");
   session_ = std::make_unique<Session>(launcher_.one_host);
   // More ranks are fine: each component of a heterogeneous Slurm job counts only its own.

@@ -1,6 +1,7 @@
 // Connects this process with the other ranks that its launcher started.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,9 +32,11 @@ Launcher detect_launcher();
 class World {
  public:
   // `init_timeout` limits how long the ranks may take to find each other, in seconds; 0 disables
-  // it. Throws ConfigError if the launcher started several ranks that cannot see each other; the
+  // it. When it has passed, `report_late` is called, if given, and the process ends, see InitGuard.
+  // Throws ConfigError if the launcher started several ranks that cannot see each other; the
   // message says how to start them.
-  explicit World(double init_timeout = 300);
+  explicit World(double init_timeout = 300,
+                 std::function<void(const std::string& message)> report_late = {});
   ~World();
   World(const World&) = delete;
   World& operator=(const World&) = delete;

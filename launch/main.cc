@@ -169,7 +169,8 @@ int run(const Command& command) {
   fault_point("before_mpi");
   std::unique_ptr<comm::World> world;
   try {
-    world = std::make_unique<comm::World>(command.init_timeout.value_or(comm::init_timeout()));
+    world = std::make_unique<comm::World>(command.init_timeout.value_or(comm::init_timeout()),
+                                          command.diagnose);
   } catch (const Error&) {
     return handle_failed_start(command, describe(std::current_exception()));
   }

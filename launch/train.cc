@@ -1,9 +1,14 @@
 #include "trainer/run/train.h"
 
+#include <algorithm>
+#include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "comm/watchdog/init_guard.h"
+#include "core/error.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/options.h"
@@ -17,6 +22,20 @@ namespace {
 constexpr const char* kStart = "Starting and resuming";
 constexpr const char* kMonitoring = "Monitoring";
 constexpr const char* kTimeouts = "Timeouts";
+
+// Returns the time limit for the ranks to connect: that of the first step, if it is shorter than the
+// default and the user has not set one. A configuration that cannot be read is an error later.
+std::optional<double> default_init_timeout(const std::string& config,
+                                           const std::vector<std::string>& assigned) {
+  if (std::getenv(comm::kInitTimeoutVariable)) return {};
+  try {
+    const double first =
+        train::load_config(config, assigned).run.watchdog().first_timeout_seconds();
+    if (first > 0) return std::min(first, comm::init_timeout());
+  } catch (const Error&) {
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -66,8 +85,8 @@ void add_train(ArgumentParser app, Command& chosen) {
       .group(kStart);
   command
       .add_option("--grace", options->grace,
-                  "Exit at most this long after SIGTERM, SIGINT or SIGUSR1, even if the checkpoint "
-                  "is not complete: 25s, 2m (default: no limit)")
+                  "Exit at most this long after SIGTERM, SIGINT, SIGHUP or SIGUSR1, even if the "
+                  "checkpoint is not complete: 25s, 2m (default: no limit)")
       .environment("TRIREME_GRACE")
       .group(kTimeouts)
       .seconds()
@@ -90,7 +109,7 @@ void add_train(ArgumentParser app, Command& chosen) {
   command
       .add_option("--init-timeout", chosen.init_timeout,
                   "Time limit for the ranks to connect, in seconds; 0 disables it (default: "
-                  "$TRIREME_INIT_TIMEOUT, or 300)")
+                  "$TRIREME_INIT_TIMEOUT, or watchdog.first_timeout_seconds, at most 300)")
       .group(kTimeouts)
       .not_negative();
   command.epilog(R"(Examples:
@@ -105,6 +124,9 @@ signal after a checkpoint: run it again to resume.
   command.on_chosen([options, &chosen] {
     // Installed before the ranks are joined, since a signal may arrive earlier.
     const auto stop = std::make_shared<train::StopSignals>(options->grace);
+    if (!chosen.init_timeout) {
+      chosen.init_timeout = default_init_timeout(options->config, options->assigned());
+    }
     chosen.run = [options, stop](comm::Communicator& communicator) {
       const train::Config config =
           load_config_together(communicator, options->config, options->assigned());

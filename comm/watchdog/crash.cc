@@ -15,6 +15,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "comm/watchdog/report.h"
 #include "core/signal_stack.h"
 #include "core/text.h"
 
@@ -56,7 +57,7 @@ class Line {
     return *this << std::string_view(digits + begin, sizeof digits - begin);
   }
   std::string_view text() const { return {text_, length_}; }
-  void write() const { static_cast<void>(!::write(STDERR_FILENO, text_, length_)); }
+  void write(int file) const { static_cast<void>(!::write(file, text_, length_)); }
 
  private:
   char text_[kMaxLine];
@@ -116,9 +117,15 @@ void print(std::string_view crash, const Ledger* ledger) {
     line << " in " << name_of(ledger->record().phase) << " of step " << ledger->record().step + 1;
   }
   line << "; backtrace:\n";
-  line.write();
+  line.write(STDERR_FILENO);
   void* frames[64];
-  backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+  const int count = backtrace(frames, 64);
+  backtrace_symbols_fd(frames, count, STDERR_FILENO);
+  const int log = ledger && *ledger->log() ? open_log(ledger->log()) : -1;
+  if (log < 0) return;
+  line.write(log);
+  backtrace_symbols_fd(frames, count, log);
+  close(log);
 }
 
 void on_crash(int number, siginfo_t* info, void*) {

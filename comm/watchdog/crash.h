@@ -8,7 +8,8 @@
 namespace trireme::comm {
 
 // Installs handlers for SIGSEGV, SIGBUS, SIGFPE, SIGILL and SIGABRT. A handler records the crash in
-// the ledger, prints a line that begins with `description`, and a backtrace, keeps the process
+// the ledger, prints a line that begins with `description`, and a backtrace, also to the log of the
+// rank (WatchOptions::log), keeps the process
 // alive for `exit_delay` seconds so that other hosts are notified, and raises the signal again to
 // end it. The ledger must outlive the handlers, or clear_crash_ledger() must be called before it is
 // gone.

@@ -15,9 +15,11 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "comm/watchdog/kill_timer.h"
+#include "comm/watchdog/report.h"
 #include "comm/watchdog/startup_markers.h"
 #include "core/error.h"
 #include "core/host_name.h"
@@ -28,7 +30,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kVariable = "TRIREME_INIT_TIMEOUT";
 constexpr double kDefaultTimeout = 300;
 constexpr auto kPollPeriod = std::chrono::milliseconds(100);
 // One rank of a host prints the message; the others exit after this time.
@@ -136,6 +137,13 @@ std::string describe(const Expected& expected, const std::vector<StartupMarker>&
   return fmt::format("{}", fmt::join(parts, "; "));
 }
 
+std::string network_hint(const Expected& expected) {
+  if (expected.local_ranks == 0 || expected.local_ranks == expected.ranks) return {};
+  return "; if they have started, MPI may use a network that does not connect the hosts, such as "
+         "that of a container bridge: name the right one with `mpirun --mca btl_tcp_if_include "
+         "NETWORK --mca oob_tcp_if_include NETWORK`, e.g. 192.168.1.0/24";
+}
+
 // Returns true if this rank is the one of its host that prints the message.
 bool reports(const Expected& expected, const std::vector<StartupMarker>& markers) {
   const auto first = std::ranges::find(markers, ProcessState::kRunning, &StartupMarker::state);
@@ -145,19 +153,20 @@ bool reports(const Expected& expected, const std::vector<StartupMarker>& markers
 }  // namespace
 
 double init_timeout() {
-  const std::string text = variable(kVariable);
+  const std::string text = variable(kInitTimeoutVariable);
   if (text.empty()) return kDefaultTimeout;
   const double seconds = parse_number<double>(text).value_or(-1);
   if (!(seconds >= 0 && seconds <= 1e6)) {
-    throw ConfigError(kVariable,
+    throw ConfigError(kInitTimeoutVariable,
                       fmt::format("'{}' is not a number of seconds between 0 and 1e6", text));
   }
   return seconds;
 }
 
 struct InitGuard::State {
-  State(const Launcher& launcher, double bound)
-      : markers(name_of_run(launcher), launcher.ranks),
+  State(const Launcher& launcher, double bound, std::function<void(const std::string&)> callback)
+      : report(std::move(callback)),
+        markers(name_of_run(launcher), launcher.ranks),
         expected(expected_ranks(launcher)),
         seconds(bound),
         kill_timer(kill_after(bound + kGrace)) {
@@ -185,9 +194,10 @@ struct InitGuard::State {
         abandon("startup failed before all ranks had joined: " + describe(expected, found), found);
       }
       if (Clock::now() >= deadline) {
-        abandon(fmt::format("not all ranks joined within {} s ({} sets this limit): {}", seconds,
-                            kVariable, describe(expected, found)),
-                found);
+        abandon(
+            fmt::format("not all ranks joined within {} s ({} sets this limit): {}{}", seconds,
+                        kInitTimeoutVariable, describe(expected, found), network_hint(expected)),
+            found);
       }
     }
   }
@@ -196,8 +206,8 @@ struct InitGuard::State {
   // after kReportDelay.
   [[noreturn]] void abandon(const std::string& message, const std::vector<StartupMarker>& found) {
     if (reports(expected, found)) {
-      std::fprintf(stderr, "trireme: %s\n", message.c_str());
-      std::fflush(stderr);
+      report ? report(message) : comm::report(message, {});
+      std::fflush(stdout);
     } else {
       std::this_thread::sleep_for(kReportDelay);
     }
@@ -216,6 +226,7 @@ struct InitGuard::State {
     std::_Exit(static_cast<int>(ExitCode::kFailure));
   }
 
+  const std::function<void(const std::string&)> report;
   const StartupMarkers markers;
   const Expected expected;
   const double seconds;
@@ -226,8 +237,9 @@ struct InitGuard::State {
   std::thread thread;
 };
 
-InitGuard::InitGuard(const Launcher& launcher, double seconds) {
-  if (seconds > 0) state_ = std::make_unique<State>(launcher, seconds);
+InitGuard::InitGuard(const Launcher& launcher, double seconds,
+                     std::function<void(const std::string& message)> report) {
+  if (seconds > 0) state_ = std::make_unique<State>(launcher, seconds, std::move(report));
 }
 
 InitGuard::~InitGuard() = default;

@@ -28,6 +28,6 @@ fi
 
 # Uses exec, so that launch/supervise receives the SIGUSR1 sent to the batch script. It forwards it
 # to the ranks, which save and exit with 75. Then (but not if it gave up, 76) it runs `scontrol
-# requeue $SLURM_JOB_ID`, and the requeued job resumes. After the failure of a rank, it restarts the
+# requeue` for the job or the task of an array, which then resumes. After the failure of a rank, it restarts the
 # run within the same job.
 exec launch/supervise --requeue --grace 90s -- "${launcher[@]}" "${program[@]}" train "$@"

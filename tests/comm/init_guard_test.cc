@@ -165,7 +165,19 @@ TEST_F(InitGuardDeathTest, ReportsRanksOnOtherHostsAsUnknown) {
   EXPECT_EXIT(
       wait_in_vain(), testing::ExitedWithCode(1),
       "1 of the 2 ranks of this host has not started; waiting on host .*: rank 0; the state "
-      "of the 2 ranks on other hosts is not known here");
+      "of the 2 ranks on other hosts is not known here; .*--mca btl_tcp_if_include NETWORK");
+}
+
+// As `trireme doctor` does.
+TEST_F(InitGuardDeathTest, CallsAFunctionInsteadOfPrintingTheMessage) {
+  const auto wait = [&] {
+    const InitGuard guard(launcher_, 0.3, [](const std::string& message) {
+      std::fprintf(stderr, "diagnosis of: %s\n", message.c_str());
+    });
+    std::this_thread::sleep_for(20s);
+  };
+  EXPECT_EXIT(wait(), testing::ExitedWithCode(1),
+              "^diagnosis of: not all ranks joined within 0.3 s");
 }
 
 TEST_F(InitGuardDeathTest, UsesTheRanksOfThisHostFromSlurm) {

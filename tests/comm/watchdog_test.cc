@@ -216,4 +216,14 @@ TEST(WatchdogLogTest, AppendsTheDiagnosisToTheLog) {
   EXPECT_EQ(second, outcome.diagnoses[0]);
 }
 
+TEST(WatchdogLogTest, AppendsACrashToTheLog) {
+  const auto log = std::filesystem::temp_directory_path() /
+                   ("watchdog-test-" + std::to_string(getpid()) + ".log");
+  run(1, "truncated", 0, {.log = log.string()});
+  std::stringstream text;
+  text << std::ifstream(log).rdbuf();
+  std::filesystem::remove(log);
+  EXPECT_THAT(text.str(), testing::ContainsRegex("crashed with SIGBUS in /.* backtrace:\n"));
+}
+
 }  // namespace

@@ -459,6 +459,18 @@ TEST_F(CheckpointFaults, SkipsSavesOnASlowDiskWithBoundedMemory) {
 #endif
 }
 
+// evaluation.json and summary.json take longer than the watchdog's limit.
+TEST_F(CheckpointFaults, ASlowDiskDoesNotEndARunAtItsEnd) {
+  std::vector<std::string> slow = disk("slow 1 700", "fsync");
+  slow[1] = "TRIREME_DISK_FOLDER=" + run_dir().string();
+  const Outcome outcome =
+      train_to(8, {"watchdog.timeout_seconds=1", "checkpoint.timeout_seconds=30"}, 2, slow);
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(read_file(checkpoints() / "latest"), "step-00000008\n");
+  EXPECT_TRUE(fs::exists(run_dir() / "evaluation.json"));
+  EXPECT_EQ(summary()["status"], "done");
+}
+
 TEST_F(CheckpointFaults, RefusesASecondRunInTheSameFolder) {
   Program first(train(setting({"train.max_steps=10000000", "checkpoint.every_steps=20"})), 2);
   ASSERT_TRUE(wait_for(checkpoints() / "latest", 20));

@@ -105,8 +105,10 @@ TEST_F(Start, ReportsThatAllRanksHaveStartedIfOneIsStuck) {
                          "all ranks have started on ");
 }
 
-TEST_F(Start, ReportsASuspendedRank) {
-  const Outcome outcome = start("mpi stop rank=0", 2);
+// By default, the ranks need not wait longer for each other than for the first step.
+TEST_F(Start, ReportsASuspendedRankAfterTheTimeoutOfTheFirstStep) {
+  const Outcome outcome = run(train({"--set", "watchdog.first_timeout_seconds=3"}), 2,
+                              {"TRIREME_INJECT=mpi stop rank=0"});
   expect_startup_failure(outcome, "rank 0 of 2 (pid ");
   expect_startup_failure(outcome, ") is stopped");
 }

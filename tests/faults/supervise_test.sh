@@ -105,6 +105,36 @@ for wrong in "--restarts 0" "--restarts 99999999999" "--wait 08" "--wait a[0]" "
   expect "$wrong is bad usage" [ "$code" = 2 ]
 done
 
+# The start of a run that a signal stops before it has saved anything is no progress.
+for code_of_start in 75 1; do
+  for start in 1 2 3; do
+    code=0
+    "$supervise" --restarts 2 --wait 0 -- sh -c "trap '' USR1; kill -USR1 \$PPID; sleep 1; exit $code_of_start" x \
+      --run-dir "unsaved-$code_of_start" >"$work/output" 2>&1 || code=$?
+    codes[start]=$code
+  done
+  expect "two stops with $code_of_start and without progress end with 75, a third start with 76" \
+    [ "${codes[*]}" = "75 75 76" ]
+done
+
+# A lost terminal (SIGHUP) is like SIGTERM; only SIGUSR1 requeues, and of an array only the own task.
+mkdir bin
+printf '#!/bin/sh\necho "$@" >>%q\n' "$work/scontrol" >bin/scontrol
+chmod +x bin/scontrol
+for signal in HUP USR1; do
+  command="trap 'touch $work/saved-$signal; exit 75' USR1; touch $work/ready-$signal; while :; do sleep 0.1; done"
+  PATH=$work/bin:$PATH SLURM_JOB_ID=4711 SLURM_ARRAY_JOB_ID=4711 SLURM_ARRAY_TASK_ID=7 \
+    "$supervise" --requeue -- sh -c "$command" x --run-dir "by-$signal" >"$work/output" 2>&1 &
+  pid=$!
+  wait_for "$work/ready-$signal"
+  kill "-$signal" "$pid"
+  code=0
+  wait "$pid" || code=$?
+  expect "SIG$signal ends it with 75" [ "$code" = 75 ]
+  expect "... and reaches the command" [ -e "$work/saved-$signal" ]
+done
+expect "SIGUSR1 requeues the task of an array" [ "$(cat "$work/scontrol")" = "requeue 4711_7" ]
+
 # Open MPI's shared memory of killed ranks is removed, but not that of earlier or other runs.
 segment=/dev/shm/vader_segment.test.$$
 trap 'rm -rf "$work" "$segment".*' EXIT

@@ -11,7 +11,7 @@ namespace trireme::train {
 namespace {
 
 TEST(StopSignals, SetAFlag) {
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) {
     const StopSignals stop;
     EXPECT_FALSE(stop.requested());
     raise(signal);
@@ -23,7 +23,14 @@ TEST(StopSignals, SetAFlag) {
 
 TEST(StopSignals, AreIgnoredAfterDestruction) {
   { const StopSignals stop; }
-  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) raise(signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1}) raise(signal);
+}
+
+TEST(StopSignals, LeaveHangupIgnoredUnderNohup) {
+  signal(SIGHUP, SIG_IGN);
+  const StopSignals stop;
+  raise(SIGHUP);
+  EXPECT_FALSE(stop.requested());
 }
 
 TEST(StopSignals, CanBeRequestedByAPeer) {
@@ -46,13 +53,27 @@ TEST(StopSignals, DestructionDoesNotWaitForTheDeadline) {
 TEST(StopSignalsDeathTest, DeadlineEndsAHangingProcess) {
   const auto hang = [](bool by_peer) {
     StopSignals stop(0.05);
-    stop.on_deadline([](double grace) { std::fprintf(stderr, "late after %g s", grace); });
+    stop.on_deadline([](double grace) {
+      std::fprintf(stderr, "late after %g s", grace);
+      return ExitCode::kResumable;
+    });
     by_peer ? stop.request_by_peer() : static_cast<void>(raise(SIGUSR1));
     for (;;) pause();
   };
   constexpr int kResumable = static_cast<int>(ExitCode::kResumable);
   EXPECT_EXIT(hang(false), ::testing::ExitedWithCode(kResumable), "late after 0.05 s");
   EXPECT_EXIT(hang(true), ::testing::ExitedWithCode(kResumable), "late after 0.05 s");
+}
+
+// Exit code 75 would promise that something was saved.
+TEST(StopSignalsDeathTest, DeadlineBeforeTheRunBeginsIsAFailure) {
+  const auto hang = [] {
+    const StopSignals stop(0.05);
+    raise(SIGTERM);
+    for (;;) pause();
+  };
+  EXPECT_EXIT(hang(), ::testing::ExitedWithCode(static_cast<int>(ExitCode::kFailure)),
+              "nothing is saved");
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "trainer/base/json.h"
 #include "trainer/base/process.h"
 #include "trainer/config/grid.h"
+#include "trainer/report/evaluation_file.h"
 #include "trainer/report/hyperparameters.h"
 #include "trainer/report/sinks/csv.h"
 #include "trainer/report/sinks/jsonl.h"
@@ -288,6 +289,7 @@ void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluat
   if (!evaluation_) samples_skipped(evaluation.bad.count, evaluation.bad.first);
   evaluation_ = evaluation;
   evaluated_step_ = state.step;
+  evaluated_epoch_ = state.epoch;
   const double loss = *evaluation.metrics.loss;
   if (!std::isfinite(loss) && !std::exchange(warned_of_evaluation_, true)) {
     warn(fmt::format(
@@ -316,7 +318,7 @@ void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluat
 void Reporter::evaluated_best(int64_t step, int64_t epoch, const Evaluation& evaluation) {
   evaluation_ = evaluation;
   evaluated_step_ = step;
-  best_epoch_ = epoch;
+  evaluated_epoch_ = best_epoch_ = epoch;
 }
 
 void Reporter::epoch_done(const CheckpointState& state) {
@@ -396,18 +398,33 @@ Summary Reporter::summary_of(const CheckpointState& state, const Ending& ending)
   return summary;
 }
 
-Summary Reporter::end(const CheckpointState& state, const Ending& ending) {
+// A failure is only a warning: the final state is saved.
+void Reporter::write_results(const Summary& summary, const std::vector<std::string>& output_names) {
+  const auto try_to = [&](const auto& write) {
+    try {
+      write();
+    } catch (const Error& error) {
+      warn(error.what());
+    }
+  };
+  if (summary.status == "done" && evaluation_) {
+    try_to([&] {
+      write_evaluation(folder_.evaluation(), *evaluation_, evaluated_step_, evaluated_epoch_,
+                       output_names);
+    });
+  }
+  try_to([&] { write_summary(folder_.summary(), summary); });
+}
+
+Summary Reporter::end(const CheckpointState& state, const Ending& ending,
+                      const std::vector<std::string>& output_names) {
   const Summary summary = summary_of(state, ending);
   progress_->finish();
   if (is_rank_0()) {
     report_rank_lags(state.step, Clock::now(), /*end=*/true);
     hub_.write(EndRecord{state.step, state.epoch, ending.status, ending.ended_by, ending.reason},
                When::kNow);
-    try {
-      write_summary(folder_.summary(), summary);
-    } catch (const Error& error) {
-      warn(error.what());
-    }
+    write_results(summary, output_names);
   }
   hub_.drain(kEndTimeout);
   warn_of_sink_problems();

@@ -85,8 +85,11 @@ class Reporter {
   void checkpoint_skipped(int64_t step, int64_t writing, double seconds);
   // Reports that the run is already complete. `why_early` is why it was stopped early, or empty.
   void already_complete(const CheckpointState& state, const std::string& why_early);
-  // Writes the last records and the summary. Collective.
-  Summary end(const CheckpointState& state, const Ending& ending);
+  // Writes the last records, summary.json and, if the run is done, evaluation.json. `output_names`
+  // are those of data::output_names. After its last communication, rank 0 waits for the disk.
+  // Collective.
+  Summary end(const CheckpointState& state, const Ending& ending,
+              const std::vector<std::string>& output_names);
 
  private:
   using When = MetricsHub::When;
@@ -112,6 +115,7 @@ class Reporter {
   void write_start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed);
   void warn_of_sink_problems();
   Summary summary_of(const CheckpointState& state, const Ending& ending);
+  void write_results(const Summary& summary, const std::vector<std::string>& output_names);
 
   const RunConfig& config_;
   comm::Communicator& communicator_;
@@ -139,6 +143,7 @@ class Reporter {
   std::weak_ptr<const MetricsEvent> histograms_;  // the last, while sinks still need it
   std::optional<Evaluation> evaluation_;          // the latest or, at the end, the best
   int64_t evaluated_step_ = 0;                    // of evaluation_
+  int64_t evaluated_epoch_ = 0;                   // of evaluation_
   int64_t best_epoch_ = -1;                       // epoch of evaluation_ if it is the best, else -1
   std::optional<Evaluation> unshown_;             // not on a progress line yet
   // Set once a save has timed out waiting for metrics.jsonl. Later saves do not wait.

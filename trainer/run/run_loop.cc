@@ -6,7 +6,6 @@
 
 #include "comm/control.h"
 #include "core/fault_point.h"
-#include "trainer/report/evaluation_file.h"
 
 namespace trireme::train {
 namespace {
@@ -120,6 +119,7 @@ void RunLoop::after_step(bool epoch_done) {
 
 void RunLoop::close_profile() {
   finish_steps();
+  communicator_.ledger().enter(comm::Phase::kCheckpoint);  // rank 0 waits for the disk
   const Profiler::Outcome outcome = parts_.profiler->close();
   if (!outcome.problem.empty()) reporter_.warn("profile: " + outcome.problem);
   if (!outcome.table.empty()) reporter_.profile_table(outcome.table);
@@ -143,26 +143,14 @@ void RunLoop::evaluate() {
   if (stop_.stopped()) return;  // the evaluation runs after the run has resumed
   average_running_stats();
   step_.averages_changed();
-  const bool last = finished() && !ends_with_best();
-  const Evaluation result = parts_.evaluator->run([this] { return stop_requested(); }, last);
+  const Evaluation result = parts_.evaluator->run([this] { return stop_requested(); },
+                                                  /*with_details=*/finished() && !ends_with_best());
   if (result.stopped) return stop_.stop();
   state_.evaluation_due = false;
   evaluated_at_ = state_.step;
   saver_.update_best(result);
   if (evaluation_is_due()) early_stopping_.count(result);
   reporter_.evaluated(state_, result);
-  if (last) write_details(result, state_.step, state_.epoch);
-}
-
-// Writes evaluation.json, for users and reports. A failure is only a warning.
-void RunLoop::write_details(const Evaluation& evaluation, int64_t step, int64_t epoch) {
-  if (communicator_.rank() != 0) return;
-  try {
-    write_evaluation(parts_.folder.evaluation(), evaluation, step, epoch,
-                     data::output_names(*parts_.evaluation));
-  } catch (const Error& error) {
-    reporter_.warn(error.what());
-  }
 }
 
 void RunLoop::save() {
@@ -198,19 +186,21 @@ void RunLoop::evaluate_best(int64_t step, int64_t epoch) {
   step_.averages_changed();
   const Evaluation result = parts_.evaluator->run([] { return false; }, /*with_details=*/true);
   reporter_.evaluated_best(step, epoch, result);
-  write_details(result, step, epoch);
 }
 
 Summary RunLoop::end() {
+  communicator_.ledger().enter(comm::Phase::kCheckpoint);  // rank 0 waits for the disk
+  return reporter_.end(state_, ending(), data::output_names(*parts_.evaluation));
+}
+
+Ending RunLoop::ending() const {
   const TrainConfig& train = settings_.train;
-  if (stop_.stopped()) return reporter_.end(state_, {.status = "stopped", .ended_by = "signal"});
+  if (stop_.stopped()) return {.status = "stopped", .ended_by = "signal"};
   if (early_stopping_.should_stop()) {
-    return reporter_.end(
-        state_,
-        {.status = "done", .ended_by = "early_stopping", .reason = early_stopping_.reason()});
+    return {.status = "done", .ended_by = "early_stopping", .reason = early_stopping_.reason()};
   }
   const bool epochs = train.has_epochs() && state_.epoch >= train.epochs();
-  return reporter_.end(state_, {.status = "done", .ended_by = epochs ? "epochs" : "max_steps"});
+  return {.status = "done", .ended_by = epochs ? "epochs" : "max_steps"};
 }
 
 std::string RunLoop::lost_folder() const {

@@ -55,9 +55,9 @@ class RunLoop {
   void end_profile();
   void average_running_stats();
   void evaluate();
-  void write_details(const Evaluation& evaluation, int64_t step, int64_t epoch);
   void save();
   void prepare_to_save();
+  Ending ending() const;
   std::string lost_folder() const;
 
   const LoopSettings settings_;

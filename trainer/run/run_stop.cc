@@ -1,5 +1,7 @@
 #include "trainer/run/run_stop.h"
 
+#include <cstdio>
+
 #include "comm/control.h"
 #include "trainer/run/missed_deadline.h"
 
@@ -11,13 +13,19 @@ RunStop::RunStop(comm::Communicator& communicator, StopSignals* signals)
 }
 
 RunStop::~RunStop() {
-  if (signals_) signals_->on_deadline({});
+  if (!signals_) return;
+  signals_->on_deadline([](double grace) {
+    std::fprintf(stderr,
+                 "trireme: still running %g s after the request to stop; nothing is left to save\n",
+                 grace);
+    return ExitCode::kResumable;
+  });
 }
 
 void RunStop::set_checkpoint_folder(const std::filesystem::path& checkpoints) {
   if (!signals_) return;
-  signals_->on_deadline([&communicator = communicator_, checkpoints](double grace) {
-    report_missed_deadline(communicator, checkpoints, grace);
+  signals_->on_deadline([missed = MissedDeadline(communicator_, checkpoints)](double grace) {
+    return missed.report(grace);
   });
 }
 

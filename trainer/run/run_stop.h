@@ -17,7 +17,8 @@ class RunStop {
   RunStop(const RunStop&) = delete;
   RunStop& operator=(const RunStop&) = delete;
 
-  // Sets the folder whose newest checkpoint is named if this rank does not stop in time.
+  // Sets the folder whose newest checkpoint is named if this rank does not stop in time. The exit
+  // code is then 75 if a checkpoint has been saved since this call, and 1 otherwise.
   void set_checkpoint_folder(const std::filesystem::path& checkpoints);
 
   // Returns whether a signal has asked this rank to stop.

@@ -7,13 +7,12 @@
 #include <chrono>
 #include <cstdio>
 
-#include "core/error.h"
 #include "core/signal_stack.h"
 
 namespace trireme::train {
 namespace {
 
-constexpr int kSignals[] = {SIGTERM, SIGINT, SIGUSR1};
+constexpr int kSignals[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1};
 // Stands for a signal to another rank.
 constexpr int kPeer = -1;
 
@@ -32,12 +31,23 @@ void set_handler(void (*handler)(int)) {
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART | SA_ONSTACK;  // see core/signal_stack.h
   sigemptyset(&action.sa_mask);
-  for (const int signal : kSignals) sigaction(signal, &action, nullptr);
+  for (const int signal : kSignals) {
+    struct sigaction before {};
+    sigaction(signal, nullptr, &before);
+    const bool nohup = signal == SIGHUP && before.sa_handler == SIG_IGN;
+    if (!nohup) sigaction(signal, &action, nullptr);
+  }
 }
 
 }  // namespace
 
-StopSignals::StopSignals(double grace) {
+StopSignals::StopSignals(double grace)
+    : deadline_callback_([](double seconds) {
+        std::fprintf(stderr,
+                     "trireme: still starting %g s after the request to stop; nothing is saved\n",
+                     seconds);
+        return ExitCode::kFailure;
+      }) {
   g_signal = 0;
   sem_init(&g_stop_requested, 0, 0);
   if (grace > 0) timer_ = std::thread([this, grace] { enforce_deadline(grace); });
@@ -46,7 +56,7 @@ StopSignals::StopSignals(double grace) {
 }
 
 StopSignals::~StopSignals() {
-  set_handler(SIG_IGN);
+  set_handler([](int) {});  // not SIG_IGN, which stands for nohup
   {
     std::lock_guard lock(mutex_);
     ending_ = true;
@@ -60,7 +70,7 @@ int StopSignals::signal() const { return g_signal; }
 
 void StopSignals::request_by_peer() { request_stop(kPeer); }
 
-void StopSignals::on_deadline(std::function<void(double)> callback) {
+void StopSignals::on_deadline(Deadline callback) {
   std::lock_guard lock(mutex_);
   deadline_callback_ = std::move(callback);
 }
@@ -71,14 +81,7 @@ void StopSignals::enforce_deadline(double grace) {
   std::unique_lock lock(mutex_);
   const auto rest = std::chrono::duration<double>(grace);
   if (ended_.wait_for(lock, rest, [this] { return ending_; })) return;
-  if (deadline_callback_) {
-    deadline_callback_(grace);
-  } else {
-    std::fprintf(stderr,
-                 "trireme: still running %g s after the request to stop; nothing is left to save\n",
-                 grace);
-  }
-  _exit(static_cast<int>(ExitCode::kResumable));
+  _exit(static_cast<int>(deadline_callback_(grace)));
 }
 
 }  // namespace trireme::train

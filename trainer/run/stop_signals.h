@@ -1,5 +1,5 @@
-// Handles requests to stop: SIGTERM, SIGINT and SIGUSR1. The handler only sets a flag, which the
-// run checks between steps. A deadline ends the process even if the run no longer checks.
+// Handles requests to stop: SIGTERM, SIGINT, SIGHUP (the terminal was closed) and SIGUSR1. The
+// handler only sets a flag, which the run checks between steps. A deadline ends the process even if the run no longer checks.
 #pragma once
 
 #include <signal.h>
@@ -10,14 +10,17 @@
 #include <string>
 #include <thread>
 
+#include "core/error.h"
+
 namespace trireme::train {
 
 // At most one may exist in a process. Create it before MPI is initialized, so that no signal is
 // lost.
 class StopSignals {
  public:
-  // Starts handling the signals. `grace` is the number of seconds after the first of them at which
-  // the process exits with code 75, no matter what it is doing. 0 disables the deadline.
+  // Starts handling the signals, except SIGHUP if it is ignored (nohup). `grace` is the number of
+  // seconds after the first of them at which the process exits, no matter what it is doing. 0
+  // disables the deadline.
   explicit StopSignals(double grace = 0);
   // Ignores the signals from then on, since the process is about to exit and its exit code is
   // decided.
@@ -31,10 +34,12 @@ class StopSignals {
   // rank, too.
   void request_by_peer();
 
+  // Returns the exit code of a process that is still running `grace` seconds after a request to
+  // stop.
+  using Deadline = std::function<ExitCode(double grace)>;
   // Sets the function that is called, on a separate thread, at the deadline, just before the
-  // process exits. If it is empty, a message says that nothing is left to save. Once this returns,
-  // the previous function is no longer called.
-  void on_deadline(std::function<void(double grace)> callback);
+  // process exits. Once this returns, the previous function is no longer called.
+  void on_deadline(Deadline callback);
 
  private:
   void enforce_deadline(double grace);
@@ -42,7 +47,7 @@ class StopSignals {
   std::mutex mutex_;
   std::condition_variable ended_;
   bool ending_ = false;
-  std::function<void(double)> deadline_callback_;
+  Deadline deadline_callback_;
   std::thread timer_;
 };
 
