@@ -29,6 +29,7 @@
 #include "trainer/config/loading.h"
 #include "trainer/config/monitor.h"
 #include "trainer/config/run_folder.h"
+#include "trainer/optimizer/training_plan.h"
 #include "trainer/run/train.h"
 
 namespace trireme::cli {
@@ -90,7 +91,7 @@ Samples open_samples(train::Config& config, std::vector<std::string>& checked) {
   auto train = train::open_data(config, data::Part::kTraining);
   auto eval = train::open_data(config, data::Part::kEvaluation, {}, train->columns());
   data::check_compatible(*train, *eval);
-  train::check_best_metric(config, {train->spec().classes, train->spec().has_token_labels()});
+  train::check_best_metric(config, *eval);
   train::balance_class_weights(config, *train);
   checked.push_back("train: " + read_some(config, *train));
   checked.push_back("eval: " + read_some(config, *eval));
@@ -286,6 +287,10 @@ int check(const CheckOptions& options) {
   } else {
     print_row("network", train::model_name(config.run) + ": not built, since that needs the data");
     skipped.emplace_back("network");
+  }
+  for (const std::string& warning :
+       train::schedule_warnings(config.run, samples ? samples->train : 0)) {
+    print_row("warning", warning);
   }
   if (checkpoint_bytes > 0) checked.emplace_back("memory");
   if (options.no_data) {

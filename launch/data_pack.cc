@@ -7,12 +7,12 @@
 #include <optional>
 #include <utility>
 
+#include "core/control_groups.h"
 #include "core/text.h"
 #include "data/pack/pack_tokens.h"
 #include "launch/cli.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
-#include "trainer/base/machine.h"
 #include "trainer/run/stop_signals.h"
 
 namespace trireme::cli {
@@ -160,7 +160,7 @@ int run(DataPackOptions options) {
   data::PackOptions& pack_options = options.pack;
   pack_options.name = name_of(options.part);
   pack_options.bad_limit = data::bad_record_limit(config);
-  if (pack_options.threads == 0) pack_options.threads = train::inspect_machine().cores;
+  if (pack_options.threads == 0) pack_options.threads = usable_cores();
   pack_options.note = [&](std::string_view text) { progress.show(text); };
   pack_options.stop = [&] { return stop.requested(); };
   const bool tokens = has_tokens(config);

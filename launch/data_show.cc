@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 
+#include "core/control_groups.h"
 #include "core/device.h"
 #include "core/file.h"
 #include "core/text.h"
@@ -18,7 +19,6 @@
 #include "launch/cli.h"
 #include "launch/data.h"
 #include "launch/progress_bar.h"
-#include "trainer/base/machine.h"
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
 
@@ -97,7 +97,7 @@ Shown load(const DataShowOptions& options, const train::Config& config,
       std::min(config.run.batch().global(), options.samples + options.samples % 2);
   if (loading.order.streams > 0) loading.global_batch = loading.order.streams;
   loading.capacity = loading.global_batch;
-  loading.threads = train::inspect_machine().cores;
+  loading.threads = usable_cores();
   loading.mix = mix.get();
   loading.max_bad_records = data::bad_record_limit(data);
   const auto device = create_cpu_device(1);

@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 
+#include "core/control_groups.h"
 #include "core/device.h"
 #include "core/text.h"
 #include "data/loader.h"
@@ -17,7 +18,6 @@
 #include "launch/median.h"
 #include "launch/progress_bar.h"
 #include "trainer/base/json.h"
-#include "trainer/base/machine.h"
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
 
@@ -183,7 +183,7 @@ Result measure(const DataStatsOptions& options, train::Config config) {
   data::LoaderOptions loading;
   loading.order.shuffle = false;
   loading.global_batch = loading.capacity = kBatch;
-  loading.threads = train::inspect_machine().cores;
+  loading.threads = usable_cores();
   loading.depth = loading.threads + 2;
   loading.max_bad_records = data::kUnlimitedBadRecords;
   const auto device = create_cpu_device(1);

@@ -134,7 +134,7 @@ void check_host(const std::string& name, const std::vector<Json>& ranks,
     findings.push_back(
         {fmt::format("{}: this container is limited to {:.1f} cores, but runs {} threads", name,
                      quota, threads),
-         "raise the limit (docker run --cpus), or set OMP_NUM_THREADS"});
+         "raise the limit (docker run --cpus), or unset OMP_NUM_THREADS and train.threads"});
   }
   if (ranks.size() > 1 && first["shm_free"] < kMinSharedMemory) {
     findings.push_back(

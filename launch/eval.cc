@@ -123,7 +123,7 @@ void print_outputs(const std::vector<train::OutputScores>& outputs,
     table.add({class_text(names, static_cast<int64_t>(i)),
                fmt::format("{:.4g}", train::PlainNumber{outputs[i].mae}),
                fmt::format("{:.4g}", train::PlainNumber{outputs[i].rmse}),
-               outputs[i].r2 ? fmt::format("{:.4f}", train::PlainNumber{*outputs[i].r2}) : ""});
+               outputs[i].r2 ? train::loss_text(*outputs[i].r2) : ""});
   }
   fmt::print("{}", table.fitting());
   if (listed < outputs.size()) fmt::print("and {} more\n", outputs.size() - listed);

@@ -17,6 +17,7 @@
 #include "launch/commands.h"
 #include "launch/table.h"
 #include "trainer/base/json.h"
+#include "trainer/report/record_fields.h"
 #include "trainer/report/run_records.h"
 
 namespace trireme::cli {
@@ -42,7 +43,8 @@ struct Row {
   std::string model;
   int64_t step = 0, planned = 0, per_epoch = 0;
   double epochs = 0, planned_epochs = 0;
-  train::EvaluationMetrics best;  // of the best evaluation
+  train::EvalPoint best, last;  // evaluations
+  std::string best_metric;      // by which `best` is the best
   train::Recorded train_loss;
   train::Recorded speed;
   int ranks = 0;
@@ -66,7 +68,9 @@ Row read_row(const fs::path& folder, const std::string& name) {
     if (run.last_written != decltype(run.last_written){}) {
       row.when = std::chrono::file_clock::to_sys(run.last_written);
     }
-    if (const train::EvalPoint* best = run.best()) row.best = best->metrics;
+    if (const train::EvalPoint* best = run.best()) row.best = *best;
+    if (!run.evaluations.empty()) row.last = run.evaluations.back();
+    row.best_metric = run.best_by();
     if (!run.steps.empty()) {
       row.step = run.steps.back().step;
       row.epochs = run.epochs_at(row.step);
@@ -111,13 +115,16 @@ void sort_rows(std::vector<Row>& rows, const std::string& field) {
   if (field == "loss") by([](const Row& row) { return ascending(row.train_loss); });
   if (field == "best") {
     by([](const Row& row) {
-      return std::pair(descending(row.best.accuracy), ascending(row.best.loss));
+      const train::EvaluationMetrics& best = row.best.metrics;
+      return std::pair(descending(best.accuracy), ascending(best.loss));
     });
   }
 }
 
-std::string number(const train::Recorded& value, const char* format) {
-  return value ? fmt::format(fmt::runtime(format), train::PlainNumber{*value}) : "";
+// Returns the accuracy or else the loss.
+std::string brief_text(const train::EvaluationMetrics& metrics) {
+  if (metrics.accuracy) return fmt::format("{:.2f}%", 100 * *metrics.accuracy);
+  return metrics.loss ? fmt::format("{:.4g}", train::PlainNumber{*metrics.loss}) : "";
 }
 
 std::string progress_text(const Row& row) {
@@ -138,7 +145,7 @@ std::vector<const train::MetricInfo*> more_metrics(const std::vector<Row>& rows)
   for (const train::MetricInfo& metric : train::kEvaluationMetrics) {
     const bool shown = metric.value == &train::EvaluationMetrics::loss ||
                        metric.value == &train::EvaluationMetrics::accuracy;
-    const auto has = [&](const Row& row) { return (row.best.*metric.value).has_value(); };
+    const auto has = [&](const Row& row) { return (row.best.metrics.*metric.value).has_value(); };
     if (metric.is_brief && !shown && std::ranges::any_of(rows, has)) metrics.push_back(&metric);
   }
   return metrics;
@@ -146,13 +153,13 @@ std::vector<const train::MetricInfo*> more_metrics(const std::vector<Row>& rows)
 
 void print_table(const std::vector<Row>& rows) {
   std::vector<Table::Column> columns = {
-      {"run", false, 10}, {"status", false, 9}, {"model", false, 5}, {"step", true, 3},
-      {"epoch", true, 6}, {"best", true, 8},    {"loss", true, 7},   {"samples/s", true, 4},
-      {"ranks", true, 1}, {"when", false, 2}};
-  const size_t after_best = 6;
+      {"run", false, 10},     {"status", false, 9}, {"model", false, 5}, {"step", true, 3},
+      {"epoch", true, 6},     {"best", true, 8},    {"last", true, 5},   {"loss", true, 7},
+      {"samples/s", true, 4}, {"ranks", true, 1},   {"when", false, 2}};
+  const size_t after_last = 7;
   const std::vector<const train::MetricInfo*> metrics = more_metrics(rows);
   for (size_t i = 0; i < metrics.size(); ++i) {
-    columns.insert(columns.begin() + static_cast<ptrdiff_t>(after_best + i),
+    columns.insert(columns.begin() + static_cast<ptrdiff_t>(after_last + i),
                    {metrics[i]->title, true, 5});
   }
   Table table(std::move(columns));
@@ -163,16 +170,15 @@ void print_table(const std::vector<Row>& rows) {
                                       row.model,
                                       row.step > 0 ? std::to_string(row.step) : "",
                                       progress_text(row),
-                                      row.best.accuracy
-                                          ? fmt::format("{:.2f}%", 100 * *row.best.accuracy)
-                                          : number(row.best.loss, "{:.4g}")};
+                                      brief_text(row.best.metrics),
+                                      brief_text(row.last.metrics)};
     for (const train::MetricInfo* metric : metrics) {
-      const train::Recorded& value = row.best.*metric->value;
+      const train::Recorded& value = row.best.metrics.*metric->value;
       cells.push_back(value ? train::metric_text(*metric, *value) : "");
     }
-    cells.insert(cells.end(),
-                 {number(row.train_loss, "{:.4f}"), row.speed ? format_count(*row.speed) : "",
-                  row.ranks > 0 ? std::to_string(row.ranks) : "", when_text(row)});
+    cells.insert(cells.end(), {row.train_loss ? train::loss_text(*row.train_loss) : "",
+                               row.speed ? format_count(*row.speed) : "",
+                               row.ranks > 0 ? std::to_string(row.ranks) : "", when_text(row)});
     table.add(std::move(cells));
   }
   std::fputs(table.fitting().c_str(), stdout);
@@ -197,11 +203,11 @@ void print_json(const std::vector<Row>& rows) {
                        {"steps_per_epoch", row.per_epoch},
                        {"epochs", row.epochs},
                        {"planned_epochs", row.planned_epochs}};
-    for (const train::MetricInfo& metric : train::kEvaluationMetrics) {
-      const bool is_loss = metric.value == &train::EvaluationMetrics::loss;
-      const std::string name = is_loss ? "eval_loss" : metric.name;
-      one["best_" + name] = or_null(row.best.*metric.value);
-    }
+    one["best_metric"] = row.best_metric;
+    one["best_step"] = row.best.step;
+    train::put_metrics(one, "best_", row.best.metrics, train::Missing::kNull);
+    one["eval_step"] = row.last.step;
+    train::put_metrics(one, "eval_", row.last.metrics, train::Missing::kNull);
     one["train_loss"] = or_null(row.train_loss);
     one["samples_per_second"] = or_null(row.speed);
     one["ranks"] = row.ranks;
@@ -253,9 +259,9 @@ Status: running, done (early: by train.early_stopping), stopped (by a signal,
 with a checkpoint; run it again to resume), failed (with an error message), dead
 (ended without a message, usually because it was killed), broken (its files
 cannot be read).
-Best is the accuracy, or the loss for regression, of the best evaluation; the
-columns after it are other metrics of that evaluation. Loss is the training
-loss.
+Best is the accuracy, or the loss for regression, of the best evaluation, and
+last that of the last one; the columns after them are other metrics of the best.
+Loss is the training loss. summary.json and --json have both evaluations.
 )");
   command.on_chosen(
       [options, &chosen] { chosen.run = on_one_rank([options] { return runs(*options); }); });

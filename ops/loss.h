@@ -17,7 +17,8 @@ namespace trireme::ops {
 // and e the label smoothing (Szegedy et al., arXiv:1512.00567), the target is t = (1 - e) p + e /
 // classes, and the loss of a row is -sum over classes of w t log(softmax(logits)). As in PyTorch,
 // the mean loss divides by the sum of the labels' weights or, with probabilities, by the number of
-// rows; this divisor is added to kMetricWeight. Rows whose label is kIgnoredLabel or ignore_index
+// rows; this divisor is added to kMetricWeight. The loss with e = 0 and all w = 1, the negative log
+// likelihood, is added to kMetricPlainLoss. Rows whose label is kIgnoredLabel or ignore_index
 // contribute nothing, and their gradient is zero. kDlogits is absent in inference and may be the
 // logits. A sample has labels_per_sample adjacent rows. The rows may be a part of those of the
 // micro-batch, from first_row on; kMetricSamples then counts the samples that begin in it.

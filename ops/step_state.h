@@ -29,6 +29,7 @@ enum Metric : int {
   kMetricStopRequests,  // ranks that received a stop request
   kMetricWeight,      // divisor of the mean loss: kMetricLabels, or the sum of the labels' weights
   kMetricLabels,      // labels of valid samples, without those that are ignored
+  kMetricPlainLoss,   // kMetricLoss without label smoothing and class weights
   kMetricCount = 16,  // one cache line
 };
 

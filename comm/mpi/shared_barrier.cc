@@ -9,6 +9,7 @@
 #include <ctime>
 #include <thread>
 
+#include "core/control_groups.h"
 #include "core/error.h"
 
 namespace trireme::comm::mpi {
@@ -44,9 +45,12 @@ SharedBarrier::SharedBarrier(SharedBarrierState& state, int ranks, const PeerWat
     : state_(state),
       ranks_(static_cast<uint32_t>(ranks)),
       peers_(peers),
-      // With more ranks than cores, a spinning rank could occupy the core that the awaited one
-      // needs.
-      spins_(std::thread::hardware_concurrency() >= ranks_ ? kSpins : 0) {}
+      // With more ranks than cores, a spinning rank could occupy the core, or use up the CPU quota,
+      // that the awaited one needs.
+      spins_(std::thread::hardware_concurrency() >= ranks_ &&
+                     min_cpu_quota().value_or(ranks) >= ranks
+                 ? kSpins
+                 : 0) {}
 
 void SharedBarrier::wait(const char* operation) {
   throw_if_failed(operation);

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "core/control_groups.h"
 #include "core/error.h"
 
 namespace trireme::data {
@@ -24,7 +25,7 @@ class IndexOpener {
         opened_(shards.size()) {}
 
   std::vector<OpenedIndex> run(const std::function<void(std::string_view)>& progress) {
-    working_ = std::min<size_t>(shards_.size(), std::max(1U, std::thread::hardware_concurrency()));
+    working_ = std::min<size_t>(shards_.size(), static_cast<size_t>(usable_cores()));
     {
       std::vector<std::jthread> workers;
       for (size_t i = working_; i > 0; --i) workers.emplace_back([this] { work(); });

@@ -22,6 +22,7 @@ namespace {
 // The contribution of a row to the metrics.
 struct RowResult {
   double loss;
+  double plain_loss;  // without label smoothing and class weights
   int32_t top1, top5;
   double weight = 1;
   int32_t labels = 1;  // 0 if the label is ignored
@@ -122,20 +123,23 @@ TRIREME_VECTORIZED void weighted_gradient(const T* logits, const float* weights,
 struct WeightedSums {
   double weight;  // sum of w * p
   double logit;   // sum of w * p * logit
+  double plain;   // sum of p * logit
 };
 
 template <class T>
 TRIREME_VECTORIZED void weighted_sums(const T* logits, const float* weights,
                                       const float* probabilities, int64_t classes,
                                       WeightedSums& out) {
-  double weight = 0, logit = 0;
-#pragma omp simd reduction(+ : weight, logit)
+  double weight = 0, logit = 0, plain = 0;
+#pragma omp simd reduction(+ : weight, logit, plain)
   for (int64_t i = 0; i < classes; ++i) {
-    const double part = static_cast<double>(weights[i]) * static_cast<double>(probabilities[i]);
+    const double probability = static_cast<double>(probabilities[i]);
+    const double part = static_cast<double>(weights[i]) * probability;
     weight += part;
     logit += part * static_cast<double>(to_float(logits[i]));
+    plain += probability * static_cast<double>(to_float(logits[i]));
   }
-  out = {weight, logit};
+  out = {weight, logit, plain};
 }
 
 struct CrossEntropy {
@@ -155,6 +159,7 @@ struct RowTarget {
   double sum;
   double expected;  // by w * p
   double mean;      // by w / classes
+  double plain;     // by p
 };
 
 RowResult row_result(const CrossEntropy& c, const RowStatistics& row, const RowTarget& target,
@@ -165,6 +170,7 @@ RowResult row_result(const CrossEntropy& c, const RowStatistics& row, const RowT
                       c.smoothing * target.mean + static_cast<double>(row.zero);
   const bool ranks = loss == loss;  // rows with logits that are not finite count as incorrect
   return {.loss = loss,
+          .plain_loss = log_sum - target.plain + static_cast<double>(row.zero),
           .top1 = ranks && row.ahead == 0,
           .top5 = ranks && row.ahead < 5,
           .weight = weight};
@@ -191,14 +197,14 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const int32_
   if (c.ignores(label)) {
     if (dlogits)
       std::memset(static_cast<void*>(dlogits), 0, static_cast<size_t>(c.classes) * sizeof(T));
-    return {.loss = 0, .top1 = 0, .top5 = 0, .weight = 0, .labels = 0};
+    return {.loss = 0, .plain_loss = 0, .top1 = 0, .top5 = 0, .weight = 0, .labels = 0};
   }
   RowStatistics row;
   inspect_row(logits, static_cast<int32_t>(c.classes), label, row);
   const float own = to_float(logits[label]);
   const float weight = c.weighted() ? c.weights[label] : 1;
   const RowTarget target{target_sum(c, weight), static_cast<double>(weight) * double{own},
-                         mean_logit(c, logits)};
+                         mean_logit(c, logits), double{own}};
   const RowResult result = row_result(c, row, target, weight);
   if (dlogits) {
     const auto sum = static_cast<float>(target.sum);
@@ -223,13 +229,13 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const float*
   const int64_t label = std::max_element(probabilities, probabilities + c.classes) - probabilities;
   RowStatistics row;
   inspect_row(logits, static_cast<int32_t>(c.classes), static_cast<int32_t>(label), row);
-  WeightedSums sums{1, 0};
+  WeightedSums sums{1, 0, 0};
   if (c.weighted()) {
     weighted_sums(logits, c.weights.data(), probabilities, c.classes, sums);
   } else {
-    sums.logit = expected_logit(logits, probabilities, c.classes);
+    sums.logit = sums.plain = expected_logit(logits, probabilities, c.classes);
   }
-  const RowTarget target{target_sum(c, sums.weight), sums.logit, mean_logit(c, logits)};
+  const RowTarget target{target_sum(c, sums.weight), sums.logit, mean_logit(c, logits), sums.plain};
   const RowResult result = row_result(c, row, target, 1);
   if (dlogits) {
     const float factor = scale * static_cast<float>(target.sum) / row.sum_exp;
@@ -247,10 +253,11 @@ RowResult cross_entropy_row(const CrossEntropy& c, const T* logits, const float*
 }
 
 void add_metrics(const RowResult* results, int64_t rows, int64_t samples, float* metrics) {
-  double loss = 0, weight = 0;
+  double loss = 0, plain_loss = 0, weight = 0;
   int64_t top1 = 0, top5 = 0, labels = 0;
   for (int64_t n = 0; n < rows; ++n) {
     loss += results[n].loss;
+    plain_loss += results[n].plain_loss;
     weight += results[n].weight;
     top1 += results[n].top1;
     top5 += results[n].top5;
@@ -262,6 +269,7 @@ void add_metrics(const RowResult* results, int64_t rows, int64_t samples, float*
   metrics[kMetricSamples] += static_cast<float>(samples);
   metrics[kMetricWeight] += static_cast<float>(weight);
   metrics[kMetricLabels] += static_cast<float>(labels);
+  metrics[kMetricPlainLoss] += static_cast<float>(plain_loss);
 }
 
 void check_labels(const CrossEntropy& c, const int32_t* labels, int64_t valid) {
@@ -315,9 +323,9 @@ void squared_error(int64_t rows, int64_t features, const T* prediction, const fl
   parallel_for(valid, [&](int64_t begin, int64_t end) {
     for (int64_t n = begin; n < end; ++n) {
       const int64_t at = n * features;
-      results[n] = {squared_error_row(prediction + at, target + at,
-                                      dprediction ? dprediction + at : nullptr, features, factor),
-                    0, 0};
+      const double loss = squared_error_row(
+          prediction + at, target + at, dprediction ? dprediction + at : nullptr, features, factor);
+      results[n] = {.loss = loss, .plain_loss = loss, .top1 = 0, .top5 = 0};
     }
   });
   if (dprediction) {

@@ -20,6 +20,7 @@ namespace {
 // The contribution of a row to the metrics.
 struct RowResult {
   double loss;
+  double plain_loss;  // without label smoothing and class weights
   int32_t top1, top5;
   double weight = 1;
   int32_t labels = 1;  // 0 if the label is ignored
@@ -35,16 +36,18 @@ __global__ void __launch_bounds__(kMaxThreads)
     add_metrics_kernel(const RowResult* results, LossRows rows, const StepState* state,
                        float* metrics) {
   const int64_t valid = rows.valid(*state);
-  double loss = 0, weight = 0;
+  double loss = 0, plain_loss = 0, weight = 0;
   int64_t top1 = 0, top5 = 0, labels = 0;
   for (int64_t row = threadIdx.x; row < valid; row += blockDim.x) {
     loss += results[row].loss;
+    plain_loss += results[row].plain_loss;
     weight += results[row].weight;
     top1 += results[row].top1;
     top5 += results[row].top5;
     labels += results[row].labels;
   }
   loss = row_reduce(loss, Plus());
+  plain_loss = row_reduce(plain_loss, Plus());
   weight = row_reduce(weight, Plus());
   top1 = row_reduce(top1, Plus());
   top5 = row_reduce(top5, Plus());
@@ -56,6 +59,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   metrics[kMetricSamples] += static_cast<float>(rows.valid_samples(*state));
   metrics[kMetricWeight] += static_cast<float>(weight);
   metrics[kMetricLabels] += static_cast<float>(labels);
+  metrics[kMetricPlainLoss] += static_cast<float>(plain_loss);
 }
 
 // Returns the label of a row, or the class with the largest probability (the first one of equals).
@@ -130,7 +134,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   if (dlogits) dlogits += row * classes;
   if (row >= rows.valid(*state) || is_ignored(labels, ignore_index)) {
     if (threadIdx.x == 0)
-      results[row] = {.loss = 0, .top1 = 0, .top5 = 0, .weight = 0, .labels = 0};
+      results[row] = {.loss = 0, .plain_loss = 0, .top1 = 0, .top5 = 0, .weight = 0, .labels = 0};
     if (dlogits) clear_row<N>(dlogits, classes);
     return;
   }
@@ -143,6 +147,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   float largest = -std::numeric_limits<float>::infinity();
   double sum = 0;                                      // sum of w * logit
   double expected = kSoft ? 0 : double{weight} * own;  // sum of w * p * logit
+  double plain = kSoft ? 0 : double{own};              // sum of p * logit
   double wanted_sum = kSoft ? 0 : double{weight};      // sum of w * p
   int32_t ahead = 0;  // classes ranked before the label; labels have 32 bits
   each_pack<N>(classes, [&](int64_t at) {
@@ -161,9 +166,11 @@ __global__ void __launch_bounds__(kMaxRowThreads)
       const Pack<float, N> probabilities = load<N>(labels + at);
 #pragma unroll
       for (int i = 0; i < N; ++i) {
-        const double part = double{by_class.values[i]} * double{probabilities.values[i]};
+        const double probability = double{probabilities.values[i]};
+        const double part = double{by_class.values[i]} * probability;
         wanted_sum += part;
         expected += part * double{values.values[i]};
+        plain += probability * double{values.values[i]};
       }
     }
   });
@@ -171,6 +178,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   sum = row_reduce(sum, Plus());
   if constexpr (kSoft) {
     expected = row_reduce(expected, Plus());
+    plain = row_reduce(plain, Plus());
     wanted_sum = row_reduce(wanted_sum, Plus());
   }
   // The sum of the target w * t; probabilities are assumed to sum to 1.
@@ -190,8 +198,11 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     const double mean = sum / static_cast<double>(classes);
     const double loss = total * log_sum - (1 - smoothing) * expected - smoothing * mean;
     const bool ranks = loss == loss;  // rows with NaN logits count as incorrect
-    results[row] = {
-        .loss = loss, .top1 = ranks && ahead == 0, .top5 = ranks && ahead < 5, .weight = weight};
+    results[row] = {.loss = loss,
+                    .plain_loss = log_sum - plain - 0 * mean,  // NaN if a logit is not finite
+                    .top1 = ranks && ahead == 0,
+                    .top5 = ranks && ahead < 5,
+                    .weight = weight};
   }
   if (!dlogits) return;
   const float scale = is_class ? state->loss_gradient_scale : own;
@@ -241,7 +252,8 @@ __global__ void __launch_bounds__(kMaxRowThreads)
     if (dprediction) store(dprediction + at, from_float<T>(errors));
   });
   sum = row_reduce(sum, Plus());
-  if (threadIdx.x == 0) results[row] = {sum / static_cast<double>(features), 0, 0};
+  const double loss = sum / static_cast<double>(features);
+  if (threadIdx.x == 0) results[row] = {.loss = loss, .plain_loss = loss, .top1 = 0, .top5 = 0};
 }
 
 void add_metrics(const char* name, Stream& stream, const RowResult* results, const LossRows& rows,

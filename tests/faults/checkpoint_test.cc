@@ -505,19 +505,19 @@ TEST_F(CheckpointFaults, EarlyStoppingResumesAfterAKill) {
     ASSERT_EQ(outcome.code, 0) << outcome.error;
     expect_parts(outcome.out, {"resumed from ", "stopped early: loss has not been below "});
     EXPECT_EQ(contents(checkpoints() / path), saved) << step;
-    for (const char* field : {"steps", "ended_by", "reason", "eval_step", "eval_loss"}) {
+    for (const char* field : {"steps", "ended_by", "reason", "best_step", "best_eval_loss"}) {
       EXPECT_EQ(summary()[field], straight[field]) << field << ", killed in step " << step;
     }
   }
   // eval and export use the best checkpoint, not the last.
   const Outcome tested = run({"eval", run_dir().string(), "--json"});
   ASSERT_EQ(tested.code, 0) << tested.error;
-  EXPECT_EQ(Json::parse(tested.out)["step"], straight["eval_step"]);
+  EXPECT_EQ(Json::parse(tested.out)["step"], straight["best_step"]);
   const fs::path file = scratch_ / "best.onnx";
   ASSERT_EQ(run({"export", run_dir().string(), file.string()}).code, 0);
   const std::string step =
-      fmt::format("step\x12{}{}", static_cast<char>(straight["eval_step"].dump().size()),
-                  straight["eval_step"].dump());
+      fmt::format("step\x12{}{}", static_cast<char>(straight["best_step"].dump().size()),
+                  straight["best_step"].dump());
   EXPECT_NE(read_file(file).find(step), std::string::npos) << "metadata of the model";
 }
 

@@ -116,11 +116,37 @@ TEST(ConfigCheck, FindsErrorsThatPreventTraining) {
   scratch.write("file", "");
   refused({"--run-dir", (scratch / "file/run").string()}, 2, "run_dir: ");
   refused({"--run-dir", "/proc/none/run"}, 2, "run_dir: ");
+  refused({"--set", "train.early_stopping={monitor: 'bits_per_byte'}"}, 2,
+          "train.early_stopping.monitor: 'bits_per_byte' is not measured");
   refused({"--set", "model.init_from=" + (scratch / "none.safetensors").string()}, 2, "none.saf");
   // With --no-data, problems of this machine are only warnings.
   const Outcome elsewhere = run(
       {"config", "check", kConfigs + "imagenet.txtpb", "--no-data", "--set", "train.device=cpu"});
   EXPECT_EQ(elsewhere.code, 0) << elsewhere.error;
+}
+
+// `trireme train` trained with rates of 8e-10 to 8e-9, and neither command warned.
+TEST(ConfigCheck, WarnsOfAScheduleThatDoesNotReachItsRate) {
+  const Scratch scratch;
+  const std::string tiny = scratch.write("tiny.txtpb", kTiny);  // 8 steps
+  const auto warning = [&](const std::string& schedule) {
+    const Outcome check = run({"config", "check", tiny, "--set", "schedule=" + schedule});
+    EXPECT_EQ(check.code, 0) << check.error;
+    const size_t at = check.out.find("warning ");
+    return at == std::string::npos ? "" : check.out.substr(at, check.out.find('\n', at) - at);
+  };
+  EXPECT_EQ(warning("{one_cycle {}}"), "");
+  EXPECT_EQ(
+      warning("{one_cycle {} warmup {steps: 8}}"),
+      "warning   schedule.warmup: takes 8 steps, but the run has 8, so the warmup is not over "
+      "before the end");
+  EXPECT_NE(warning("{one_cycle {} warmup {steps: 7}}").find("is never reached: the highest rate"),
+            std::string::npos);
+  const Outcome trained = run({"train", tiny, "--run-dir", (scratch / "run").string(), "--set",
+                               "schedule={one_cycle {} warmup {steps: 7}}"});
+  EXPECT_EQ(trained.code, 0) << trained.error;
+  EXPECT_NE(trained.out.find("warning: schedule.learning_rate: "), std::string::npos)
+      << trained.out;
 }
 
 // The last stage has most of the parameters.

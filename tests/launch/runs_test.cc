@@ -65,6 +65,12 @@ TEST_F(Runs, AreListedWithTheirStatus) {
   EXPECT_GE(good["best_accuracy"].get<double>(), 0);
   EXPECT_GE(good["best_macro_f1"].get<double>(), 0);
   EXPECT_TRUE(good["best_r2"].is_null());
+  // As in its summary.
+  const Json summary = Json::parse(read_file(scratch_ / "runs/good/summary.json"));
+  for (const char* field : {"best_metric", "best_step", "best_eval_loss", "best_accuracy",
+                            "eval_step", "eval_loss", "eval_accuracy"}) {
+    EXPECT_EQ(good[field], summary[field]) << field;
+  }
   EXPECT_TRUE(by_name.at("below/dead")["best_macro_f1"].is_null());
   EXPECT_EQ(by_name.at("below/dead")["status"], "dead");
   EXPECT_EQ(by_name.at("below/dead")["train_loss"], 1.5);

@@ -220,14 +220,14 @@ TEST_P(LossTest, SoftmaxCrossEntropyByHand) {
 }
 
 // Results of torch.nn.CrossEntropyLoss(weight, label_smoothing), with reduction="sum" for the loss
-// and "mean" for the gradient.
+// and "mean" for the gradient. The plain loss is that of CrossEntropyLoss(reduction="sum").
 TEST_P(LossTest, ClassWeightsMatchPyTorch) {
   using O = SoftmaxCrossEntropy;
   const TestTensor logits = with(weight({3, 3}), {1, 0, -1, 0.5, 0.5, 2, -1.5, 0.25, 0});
   struct Expected {
     TestTensor labels;
     float smoothing;
-    double loss, weight;
+    double loss, plain, weight;
     std::vector<double> gradient;
   };
   const TestTensor hard = with(exact(DType::kI32, {3}), {2, 0, 1});
@@ -237,24 +237,28 @@ TEST_P(LossTest, ClassWeightsMatchPyTorch) {
       {hard,
        0,
        11.2340633,
+       4.94573594,
        5.5,
        {0.483811604, 0.177984343, -0.661795947, -0.0768835661, 0.0140255248, 0.0628580413,
         0.0161813333, -0.0887010379, 0.0725197046}},
       {hard,
        0.125f,
        10.7079949,
+       4.94573594,
        5.5,
        {0.447265648, 0.158357562, -0.60562321, -0.0646326336, 0.0111249422, 0.0535076914,
         0.0140790101, -0.0638498203, 0.0497708102}},
       {soft,
        0,
        11.2918607,
+       4.82073593,
        3,
        {0.651292662, 0.254925491, -0.906218153, -0.0447631401, -0.128096473, 0.172859614,
         0.0626016665, 0.39680194, -0.459403606}},
       {soft,
        0.125f,
        10.7585676,
+       4.82073593,
        3,
        {0.613753652, 0.227865451, -0.841619104, -0.0343268552, -0.114187966, 0.148514822,
         0.0546304211, 0.372434942, -0.427065363}}};
@@ -270,6 +274,7 @@ TEST_P(LossTest, ClassWeightsMatchPyTorch) {
                                      .state = step});
     const double near = GetParam().tolerance * 8;
     EXPECT_NEAR(results[O::kMetrics][kMetricLoss], expected.loss, near);
+    EXPECT_NEAR(results[O::kMetrics][kMetricPlainLoss], expected.plain, near);
     EXPECT_NEAR(results[O::kMetrics][kMetricWeight], expected.weight, 1e-6);
     EXPECT_EQ(results[O::kMetrics][kMetricSamples], 3);
     for (size_t i = 0; i < expected.gradient.size(); ++i) {
@@ -335,6 +340,7 @@ TEST_P(LossTest, SoftmaxCrossEntropyOfLogitsThatAreNotFinite) {
                                                       std::vector<double>(kMetricCount, 0.0))},
                                      .state = state_of(p)});
     EXPECT_TRUE(std::isnan(results[O::kMetrics][kMetricLoss]));
+    EXPECT_TRUE(std::isnan(results[O::kMetrics][kMetricPlainLoss]));
     EXPECT_EQ(results[O::kMetrics][kMetricTop1], 1);
     EXPECT_EQ(results[O::kMetrics][kMetricTop5], 1);
     EXPECT_EQ(results[O::kMetrics][kMetricSamples], 3);

@@ -42,6 +42,17 @@ TEST(LossSpikes, TheStandardDeviationHasALowerLimit) {
   EXPECT_TRUE(spikes.add(5));
 }
 
+// Every loss above 0 was infinitely many standard deviations above the mean.
+TEST(LossSpikes, ARunThatHasConvergedHasNone) {
+  LossSpikes spikes(10);
+  for (int step = 0; step < 100; ++step) spikes.add(2.3);
+  for (int step = 0; step < 200; ++step) spikes.add(0);
+  for (int step = 0; step < 500; ++step) {
+    EXPECT_FALSE(spikes.add(step % 3 == 0 ? 1e-6 * step / 500 : 0)) << step;
+  }
+  EXPECT_TRUE(spikes.add(0.01));
+}
+
 TEST(LossSpikes, IgnoreNonFiniteLossesAndCanBeDisabled) {
   LossSpikes spikes(10);
   LossSpikes off(0);

@@ -1,5 +1,6 @@
 // Training control in complete runs: early stopping, class weights, balanced sampling.
 #include <algorithm>
+#include <bit>
 
 #include "runs.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -140,10 +141,58 @@ TEST_P(ControlTest, BalancedClassWeightsAreSavedAsNumbers) {
   EXPECT_FLOAT_EQ(numbers.class_weights(0), 0.475F);
   EXPECT_FLOAT_EQ(numbers.class_weights(1), 57 / 36.0F);
   EXPECT_FLOAT_EQ(numbers.class_weights(2), 3.8F);
-  // Evaluating the checkpoint weights the loss in the same way.
+  // Evaluating the checkpoint weights the objective in the same way.
   const auto last = events("table", "eval").back();
   const Evaluation result = evaluate_checkpoint(other, *world_, newest("table")).evaluation;
   EXPECT_NEAR(*result.metrics.loss, last["eval_loss"].get<double>(), 1e-6);
+  EXPECT_NEAR(*result.metrics.objective, last["eval_objective"].get<double>(), 1e-6);
+  EXPECT_NE(*result.metrics.objective, *result.metrics.loss);
+}
+
+// The loss of evaluations was smoothed and weighted, so runs could not be compared by it.
+TEST_P(ControlTest, EvaluationMetricsDoNotDependOnTheOptionsOfTheLoss) {
+  run(kPlain, "run",
+      {weights("label_smoothing: 0.2 " + kWeights), "train.max_steps=12",
+       "data.mix={mixup_alpha: 0.4 probability: 0.75}"});
+  const auto trained = events("run", "eval").back();
+  const auto evaluate = [&](const std::vector<std::string>& assignments) {
+    return evaluate_checkpoint(config(kPlain, "run", assignments), *world_, newest("run"))
+        .evaluation.metrics;
+  };
+  const EvaluationMetrics plain = evaluate({});
+  const auto expect_same = [&](const EvaluationMetrics& metrics) {
+    EXPECT_NEAR(*metrics.loss, *plain.loss, 1e-6);
+    EXPECT_EQ(metrics.accuracy, plain.accuracy);
+    EXPECT_EQ(metrics.macro_f1, plain.macro_f1);
+  };
+  EXPECT_NEAR(trained["eval_loss"].get<double>(), *plain.loss, 1e-6);
+  EXPECT_EQ(trained["eval_accuracy"], *plain.accuracy);
+  EXPECT_EQ(plain.objective, std::nullopt);
+  const EvaluationMetrics smoothed = evaluate({weights("label_smoothing: 0.2")});
+  const EvaluationMetrics weighted = evaluate({weights(kWeights)});
+  expect_same(smoothed);
+  expect_same(weighted);
+  EXPECT_GT(std::abs(*smoothed.objective - *plain.loss), 0.01);
+  EXPECT_GT(std::abs(*weighted.objective - *plain.loss), 0.01);
+  EXPECT_GT(std::abs(trained["eval_objective"].get<double>() - *plain.loss), 0.01);
+  // One-hot probabilities, with which the objective divides by the number of samples.
+  expect_same(evaluate({weights(kWeights), "data.mix={mixup_alpha: 1}"}));
+}
+
+// A run that had converged printed a line for every other step.
+TEST_P(ControlTest, ManyLossSpikesAreFewWarnings) {
+  run(kPlain, "spikes",
+      {"schedule.learning_rate=0", "checks.loss_spike_stds=0.01",
+       "checks.parameter_checksum_every_steps=0", "train.epochs=60", "train.eval_every_epochs=0"});
+  const auto spikes = static_cast<int64_t>(events("spikes", "loss_spike").size());
+  EXPECT_GT(spikes, 32);
+  const std::string log = file(folder("spikes") / "log" / "rank-0.log");
+  int64_t lines = 0;
+  for (size_t at = 0; (at = log.find("standard deviations above", at)) != std::string::npos; ++at) {
+    ++lines;
+  }
+  EXPECT_EQ(lines, 5 + std::bit_width(static_cast<uint64_t>(spikes)) - 3);  // and 8, 16, ...
+  EXPECT_NE(log.find("; so far 32 steps"), std::string::npos);
 }
 
 TEST_P(ControlTest, ABatchOfWeightZeroHasZeroGradients) {
@@ -250,12 +299,14 @@ TEST_P(ControlTest, EarlyStoppingReportsTheBestEvaluation) {
 
   // All results reported at the end are those of the best evaluation.
   const int64_t best_step = (*best)["step"];
-  EXPECT_EQ(result.summary.eval_step, best_step);
-  ASSERT_TRUE(result.summary.eval.loss);
-  EXPECT_EQ(*result.summary.eval.loss, (*best)["eval_loss"].get<double>());
   const nlohmann::json summary = json_of(folder("early") / "summary.json");
   EXPECT_EQ(summary["ended_by"], "early_stopping");
-  EXPECT_EQ(summary["eval_step"], best_step);
+  EXPECT_EQ(summary["best_metric"], "loss");
+  EXPECT_EQ(summary["best_step"], best_step);
+  EXPECT_EQ(summary["best_eval_loss"], (*best)["eval_loss"]);
+  EXPECT_EQ(summary["best_accuracy"], (*best)["eval_accuracy"]);
+  EXPECT_EQ(summary["eval_step"], evals.back()["step"]);
+  EXPECT_EQ(summary["eval_loss"], evals.back()["eval_loss"]);
   EXPECT_EQ(summary["steps"], evals.back()["step"]);
   EXPECT_EQ(summary["reason"], events("early", "end").back()["reason"]);
   const nlohmann::json details = json_of(folder("early") / "evaluation.json");
@@ -292,15 +343,19 @@ TEST_P(ControlTest, TheBestEvaluationIsThatOfTheAveragesOfItsCheckpoint) {
       run(kOverfits, "ema",
           with(averaged, {"train.early_stopping.patience=4", "optimizer.ema.decay=0"}));
   ASSERT_GT(more.summary.steps, first.summary.steps);
-  ASSERT_EQ(more.summary.eval_step, first.summary.eval_step);
-  EXPECT_NEAR(*more.summary.eval.loss, *first.summary.eval.loss, 1e-6);
+  const nlohmann::json summary = json_of(folder("ema") / "summary.json");
+  const nlohmann::json result = json_of(folder("ema") / "evaluation.json");
+  ASSERT_LT(summary["best_step"], first.summary.steps);
+  EXPECT_EQ(result["step"], summary["best_step"]);
+  EXPECT_NEAR(result["loss"].get<double>(), summary["best_eval_loss"].get<double>(), 1e-6);
 }
 
 TEST_P(ControlTest, EarlyStoppingDoesNotDependOnTheNumberOfRanks) {
   run_alone(kOverfits, "alone", kNoise);
   const TrainResult together = run(kOverfits, "together", kNoise);
   EXPECT_EQ(json_of(folder("alone") / "summary.json")["steps"], together.summary.steps);
-  EXPECT_EQ(json_of(folder("alone") / "summary.json")["eval_step"], together.summary.eval_step);
+  EXPECT_EQ(json_of(folder("alone") / "summary.json")["best_step"],
+            json_of(folder("together") / "summary.json")["best_step"]);
 }
 
 // A run that is killed and resumed ends at the same step as an uninterrupted run.
@@ -318,8 +373,11 @@ TEST_P(ControlTest, EarlyStoppingSurvivesAResume) {
     if (world_->rank() == 0) fs::remove_all(checkpoint(name, at));
     const TrainResult resumed = run(kOverfits, name, assignments);
     EXPECT_EQ(resumed.summary.steps, last) << at;
-    EXPECT_EQ(resumed.summary.eval_step, straight.summary.eval_step);
-    EXPECT_EQ(resumed.summary.eval.loss, straight.summary.eval.loss);
+    for (const char* field : {"best_step", "best_eval_loss", "eval_step", "eval_loss"}) {
+      EXPECT_EQ(json_of(folder(name) / "summary.json")[field],
+                json_of(folder("straight") / "summary.json")[field])
+          << field;
+    }
     EXPECT_EQ(trace(name), trace("straight"));
     EXPECT_EQ(json_of(checkpoint(name, last) / "state.json")["early_stopping"],
               json_of(checkpoint("straight", last) / "state.json")["early_stopping"]);
@@ -337,8 +395,44 @@ TEST_P(ControlTest, RunsThatAreNotStoppedEarlyReportTheBestEvaluation) {
   ASSERT_EQ(evals.size(), 9u);
   const auto best = std::ranges::max_element(
       evals, {}, [](const nlohmann::json& each) { return each["eval_accuracy"].get<double>(); });
-  EXPECT_EQ(result.summary.eval_step, (*best)["step"]);
-  EXPECT_EQ(result.summary.eval.accuracy, (*best)["eval_accuracy"].get<double>());
+  const nlohmann::json summary = json_of(folder("through") / "summary.json");
+  EXPECT_EQ(summary["best_step"], (*best)["step"]);
+  EXPECT_EQ(summary["best_accuracy"], (*best)["eval_accuracy"]);
+}
+
+// With no early stopping, the summary had only the last evaluation, and `trireme runs` the best.
+TEST_P(ControlTest, TheSummaryHasTheLastAndTheBestEvaluation) {
+  std::vector<std::string> assignments = with(kNoise, {"train.epochs=12"});
+  std::erase(assignments, "train.early_stopping={patience: 3}");
+  const auto expect_both = [&] {
+    const auto evals = events("both", "eval");
+    const auto best = std::ranges::max_element(
+        evals, {}, [](const nlohmann::json& each) { return each["eval_accuracy"].get<double>(); });
+    const nlohmann::json summary = json_of(folder("both") / "summary.json");
+    EXPECT_EQ(summary["best_metric"], "accuracy");
+    EXPECT_EQ(summary["best_step"], (*best)["step"]);
+    EXPECT_EQ(summary["best_accuracy"], (*best)["eval_accuracy"]);
+    EXPECT_EQ(summary["best_eval_loss"], (*best)["eval_loss"]);
+    EXPECT_EQ(summary["eval_step"], evals.back()["step"]);
+    EXPECT_EQ(summary["eval_accuracy"], evals.back()["eval_accuracy"]);
+  };
+  run(kOverfits, "both", assignments);
+  expect_both();
+  // Evaluations before a resume count.
+  run(kOverfits, "both", with(assignments, {"train.epochs=14"}));
+  expect_both();
+}
+
+TEST_P(ControlTest, EarlyStoppingWithoutAFiniteValueNamesNoBestCheckpoint) {
+  const TrainResult result =
+      run(kOverfits, "lost",
+          with(kNoise, {"train.early_stopping={patience: 2}", "schedule.learning_rate=1e30",
+                        "checks.non_finite=SKIP", "checks.max_skipped=100000"}));
+  EXPECT_EQ(result.summary.ended_by, "early_stopping");
+  const nlohmann::json summary = json_of(folder("lost") / "summary.json");
+  EXPECT_TRUE(summary["best_eval_loss"].is_null());
+  EXPECT_EQ(file(folder("lost") / "log" / "rank-0.log").find("used by export"), std::string::npos);
+  EXPECT_EQ(json_of(folder("lost") / "evaluation.json")["step"], result.summary.steps);
 }
 
 TEST_P(ControlTest, IgnoresImprovementsBelowMinDelta) {
@@ -360,6 +454,11 @@ TEST_P(ControlTest, RejectsMetricsThatAreNotMeasuredOnAllRanks) {
       },
       ExitCode::kBadConfig,
       "train.early_stopping.monitor: 'accuracy' is not measured: this run predicts numbers");
+  expect_agreed_error(
+      [&] {
+        run(kOverfits, "bad", with(kNoise, {"train.early_stopping={monitor: 'bits_per_byte'}"}));
+      },
+      ExitCode::kBadConfig, "train.early_stopping.monitor: 'bits_per_byte' is not measured");
   EXPECT_FALSE(fs::exists(folder("bad")));
 }
 

@@ -13,6 +13,7 @@
 
 #include "temporary_folder.h"
 #include "trainer/report/sinks/histogram.h"
+#include "trainer/report/sinks/tensorboard.h"
 
 namespace trireme::train {
 namespace {
@@ -72,6 +73,48 @@ TEST(EventFile, NamesOfNewFilesSortAfterEarlierOnes) {
     ASSERT_TRUE(event.ParseFromString(bytes.substr(12, number_at<uint64_t>(bytes, 0))));
     EXPECT_EQ(event.step(), i);
   }
+}
+
+// Returns the steps of the events with this tag in the only event file.
+std::vector<int64_t> steps_of(const std::filesystem::path& folder, const std::string& tag) {
+  const std::string bytes = slurp(std::filesystem::directory_iterator(folder)->path());
+  std::vector<int64_t> steps;
+  for (size_t at = 0; at < bytes.size();) {
+    const auto length = number_at<uint64_t>(bytes, at);
+    tensorboard::Event event;
+    EXPECT_TRUE(event.ParseFromString(bytes.substr(at + 12, length)));
+    for (const auto& value : event.summary().value()) {
+      if (value.tag() == tag) steps.push_back(event.step());
+    }
+    at += 12 + length + 4;
+  }
+  return steps;
+}
+
+// metrics.tensorboard: bursts of 1000 steps, and the latest before an evaluation and the end. The
+// latest step was also written before every other record.
+TEST(TensorBoardSink, WritesAsManyStepsAsItPromises) {
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "tensorboard";
+  TensorBoardSink sink(path, 0);
+  sink.open();
+  const std::chrono::system_clock::time_point now(std::chrono::hours(500'000));
+  const auto steps = [&](int64_t first, int64_t last) {
+    for (int64_t step = first; step <= last; ++step) sink.write({now, StepRecord{.step = step}});
+  };
+  steps(1, 1010);
+  sink.write({now, RanksRecord{.step = 1010, .lag_ms = {0, 1}, .stage_utilization = {}}});
+  sink.write({now, HistogramsRecord{.step = 1010}});
+  steps(1011, 1020);
+  sink.write({now, EvaluationRecord{.step = 1020, .metrics = {.loss = 1}}});
+  steps(1021, 1030);
+  sink.write({now, EndRecord{.step = 1030, .status = "stopped"}});
+  sink.flush();
+  std::vector<int64_t> expected(1000);
+  std::iota(expected.begin(), expected.end(), 1);
+  expected.insert(expected.end(), {1020, 1030});
+  EXPECT_EQ(steps_of(path, "train/loss"), expected);
+  EXPECT_EQ(steps_of(path, "eval/loss"), std::vector<int64_t>{1020});
 }
 
 int64_t total(const Histogram& histogram) {

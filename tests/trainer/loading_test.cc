@@ -51,5 +51,25 @@ TEST(Loading, PlannedRanksShareTheCores) {
   unsetenv("OMP_NUM_THREADS");
 }
 
+// A core, and the CPU quota of a control group, is divided among the ranks that may use it.
+TEST(Loading, RanksShareCoresAndQuotas) {
+  using Ranks = std::vector<RankCores>;
+  const auto share = [](const Ranks& ranks, size_t rank) {
+    return static_cast<int>(share_of_cores(ranks, rank));
+  };
+  const std::string all(64, '1');
+  EXPECT_EQ(share({{all, {}}}, 0), 64);
+  EXPECT_EQ(share({{all, {{"container", 2}}}}, 0), 2) << "docker run --cpus 2";
+  EXPECT_EQ(share({{"0100", {{"container", 2}}}}, 0), 1) << "the affinity mask";
+  const Ranks together(3, {all, {{"container", 6}}});
+  for (size_t rank = 0; rank < 3; ++rank) EXPECT_EQ(share(together, rank), 2);
+  // The quota of a pod holds for both of its containers.
+  const Ranks nested = {{all, {{"pod", 10}, {"a", 8}}}, {all, {{"pod", 10}, {"b", 3}}}, {all, {}}};
+  EXPECT_EQ(share(nested, 0), 5);
+  EXPECT_EQ(share(nested, 1), 3);
+  EXPECT_EQ(share(nested, 2), 21);
+  EXPECT_NEAR(share_of_cores({{all, {{"container", 0.5}}}}, 0), 0.5, 1e-5);
+}
+
 }  // namespace
 }  // namespace trireme::train

@@ -253,11 +253,10 @@ TEST(Csv, RowsHaveACellForEachColumn) {
   const auto evaluations = table.rows("evaluations.csv");
   ASSERT_EQ(evaluations.size(), 3u);
   EXPECT_EQ(evaluations[0],
-            "step,epoch,samples,loss,accuracy,top5,perplexity,bits_per_byte,macro_precision,macro_"
-            "recall,macro_f1,mae,rmse,"
-            "r2,seconds");
-  EXPECT_EQ(evaluations[1], "2,0,10,0.5,0.25,,,,,,,,,,0.0000");
-  EXPECT_EQ(evaluations[2], "4,0,10,NaN,,,,,,,,,,-0.5,0.0000");
+            "step,epoch,samples,loss,objective,accuracy,top5,perplexity,bits_per_byte,"
+            "macro_precision,macro_recall,macro_f1,mae,rmse,r2,seconds");
+  EXPECT_EQ(evaluations[1], "2,0,10,0.5,,0.25,,,,,,,,,,0.0000");
+  EXPECT_EQ(evaluations[2], "4,0,10,NaN,,,,,,,,,,,-0.5,0.0000");
 }
 
 TEST(Csv, ResumingTruncatesAfterTheCheckpoint) {
@@ -367,18 +366,44 @@ TEST(Metrics, SummaryHasAllFieldsAndNullForMissingMetrics) {
   summary.precision = "FP32";
   summary.eval.accuracy = 0.5;
   summary.eval.r2 = NAN;
+  summary.eval_step = 9;
+  summary.best = {.loss = 0.25, .accuracy = 0.75};
+  summary.best_step = 7;
+  summary.best_metric = "accuracy";
   summary.train_loss = NAN;
   write_summary(folder.path() / "summary.json", summary);
   const json out = json::parse(slurp(folder.path() / "summary.json"));
-  for (const char* key :
-       {"status", "ranks", "precision", "epochs", "steps", "samples_per_second", "wall_seconds",
-        "train_loss", "eval_loss", "eval_accuracy", "eval_top5", "eval_macro_f1", "eval_mae",
-        "data_wait_fraction", "exposed_comm_fraction", "peak_memory_bytes", "skipped_steps",
-        "saves_left_out", "seconds_to_first_step"}) {
+  for (const char* key : {"status",
+                          "ranks",
+                          "precision",
+                          "epochs",
+                          "steps",
+                          "samples_per_second",
+                          "wall_seconds",
+                          "train_loss",
+                          "eval_loss",
+                          "eval_accuracy",
+                          "eval_top5",
+                          "eval_macro_f1",
+                          "eval_mae",
+                          "best_accuracy",
+                          "best_macro_f1",
+                          "best_mae",
+                          "data_wait_fraction",
+                          "exposed_comm_fraction",
+                          "peak_memory_bytes",
+                          "skipped_steps",
+                          "saves_left_out",
+                          "seconds_to_first_step"}) {
     EXPECT_TRUE(out.contains(key)) << key;
   }
   EXPECT_EQ(out["eval_accuracy"], 0.5);
   EXPECT_EQ(out["eval_r2"], "NaN");
+  EXPECT_EQ(out["eval_step"], 9);
+  EXPECT_EQ(out["best_step"], 7);
+  EXPECT_EQ(out["best_metric"], "accuracy");
+  EXPECT_EQ(out["best_eval_loss"], 0.25);
+  EXPECT_EQ(out["best_accuracy"], 0.75);
   EXPECT_TRUE(out["eval_macro_f1"].is_null());
   EXPECT_TRUE(out["eval_loss"].is_null());
   EXPECT_EQ(out["train_loss"], "NaN");
@@ -390,6 +415,10 @@ TEST(Metrics, SummaryHasAllFieldsAndNullForMissingMetrics) {
   ASSERT_TRUE(read);
   EXPECT_EQ(read->model_flops_utilization, 0.5);
   EXPECT_EQ(read->padding_share, 0.25);
+  EXPECT_EQ(read->eval_step, 9);
+  EXPECT_EQ(read->best, summary.best);
+  EXPECT_EQ(read->best_step, 7);
+  EXPECT_EQ(read->best_metric, "accuracy");
 }
 
 }  // namespace

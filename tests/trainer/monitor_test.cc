@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <iterator>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace trireme::train {
 namespace {
@@ -69,15 +72,75 @@ TEST(MonitorTest, BestMetricIsTheMonitorOrDependsOnTheTask) {
               "this run predicts 3 classes; choose one of loss, accuracy, macro_precision");
 }
 
+// Such a run ended after `patience` evaluations, with a best checkpoint that did not exist.
+TEST(MonitorTest, RefusesAMetricThatIsNotMeasured) {
+  const Config bits = config_with("early_stopping { monitor: 'bits_per_byte' }");
+  check_best_metric(bits, {10, /*tokens=*/true, /*text=*/true});
+  expect_part(refusal([&] {
+                check_best_metric(bits, {10, /*tokens=*/true});
+              }),
+              "'bits_per_byte' is not measured: this run predicts tokens of which the size as text "
+              "is not known; choose one of loss, accuracy, top5, perplexity");
+  const Config objective = config_with("early_stopping { monitor: 'objective' }");
+  check_best_metric(objective, {.classes = 10, .reweighted = true});
+  expect_part(refusal([&] { check_best_metric(objective, {10}); }), "'objective' is not measured");
+}
+
+// Samples of numbers: a target for each, and a second one that is always 4.
+class Numbers final : public data::Dataset {
+ public:
+  Numbers(std::vector<float> targets, bool two)
+      : targets_(std::move(targets)),
+        spec_{.input = {DType::kF32, {1}, Layout::row_major()},
+              .target = {DType::kF32, {two ? 2 : 1}, Layout::row_major()}} {}
+  const data::SampleSpec& spec() const override { return spec_; }
+  int64_t size() const override { return std::ssize(targets_); }
+  void read(data::SampleId id, std::byte*, std::byte* target) const override {
+    ++reads_;
+    const float value = targets_[static_cast<size_t>(id.index)];
+    if (std::isnan(value)) throw DataError("numbers", "the target is damaged");
+    auto* const values = reinterpret_cast<float*>(target);
+    values[0] = value;
+    if (spec_.target.shape[0] == 2) values[1] = 4;
+  }
+  std::string description() const override { return "the numbers"; }
+  int reads() const { return reads_; }
+
+ private:
+  std::vector<float> targets_;
+  data::SampleSpec spec_;
+  mutable int reads_ = 0;
+};
+
+TEST(MonitorTest, RefusesR2OfConstantTargets) {
+  const Config r2 = config_with("early_stopping { monitor: 'r2' }");
+  const auto refused = [&](const Config& config, const std::vector<float>& targets, bool two) {
+    return refusal([&] { check_best_metric(config, Numbers(targets, two)); });
+  };
+  const Numbers varied({7, 7, 8, 9, 7}, /*two=*/false);
+  check_best_metric(r2, varied);
+  EXPECT_EQ(varied.reads(), 3) << "reads more than it needs";
+  expect_part(refused(r2, {7, 7, 7}, false),
+              "run.txtpb:3: train.early_stopping.monitor: 'r2' is not measured: all targets of "
+              "output 0 are equal in the numbers; choose one of loss, mae, rmse");
+  expect_part(refused(r2, {7, 8, 9}, true), "all targets of output 1 are equal");
+  EXPECT_EQ(refused(config_with("early_stopping { monitor: 'mae' }"), {7, 7}, false), "accepted");
+  // Bad records count only if they end the run.
+  Config skips = r2;
+  skips.run.mutable_data()->set_on_bad_record(DataConfig::SKIP);
+  EXPECT_EQ(refused(skips, {7, NAN, 8}, false), "accepted");
+  EXPECT_THROW(check_best_metric(r2, Numbers({7, NAN, 8}, false)), DataError);
+}
+
 TEST(MonitorTest, RejectsInvalidFieldsOfEarlyStopping) {
   const auto error = [](const std::string& fields, const std::string& more = "") {
     return refusal([&] { config_with("early_stopping { " + fields + " } " + more); });
   };
-  expect_part(
-      error("monitor: 'acuracy'"),
-      "run.txtpb:3: train.early_stopping.monitor: 'acuracy' is not one of loss, accuracy, top5, "
-      "perplexity, bits_per_byte, macro_precision, macro_recall, macro_f1, mae, rmse, r2; "
-      "did you mean 'accuracy'?");
+  expect_part(error("monitor: 'acuracy'"),
+              "run.txtpb:3: train.early_stopping.monitor: 'acuracy' is not one of loss, objective, "
+              "accuracy, top5, "
+              "perplexity, bits_per_byte, macro_precision, macro_recall, macro_f1, mae, rmse, r2; "
+              "did you mean 'accuracy'?");
   expect_part(error("patience: 0"), "train.early_stopping.patience: must be at least 1, got 0");
   expect_part(error("min_delta: -0.1"),
               "train.early_stopping.min_delta: must be a finite number >= 0, got -0.1");

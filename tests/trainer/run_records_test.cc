@@ -1,5 +1,6 @@
 #include "trainer/report/run_records.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -223,6 +224,20 @@ TEST(RunRecords, NanIsNeverTheBest) {
   // A single overflowing sample makes the loss NaN, but the accuracy is still valid.
   run.evaluations.push_back({.step = 4, .metrics = {.loss = NAN, .accuracy = 0.9}});
   EXPECT_EQ(run.best()->step, 4);
+}
+
+TEST_F(RunFolderTest, TheBestEvaluationUpToAStep) {
+  EXPECT_FALSE(best_evaluation({}, run_.path / "missing", 9));
+  EXPECT_FALSE(best_evaluation({}, run_.metrics(), 9)) << "no evaluation";
+  const auto eval = [](int step, double loss) {
+    return fmt::format(R"({{"event":"eval","step":{},"eval_loss":{}}})"
+                       "\n",
+                       step, loss);
+  };
+  spill(run_.metrics(), kStart + eval(2, 0.75) + eval(4, 0.5) + "damaged\n" + eval(6, 0.25));
+  EXPECT_EQ(best_evaluation({}, run_.metrics(), 1), std::nullopt);
+  EXPECT_EQ(best_evaluation({}, run_.metrics(), 5)->step, 4);
+  EXPECT_EQ(best_evaluation({}, run_.metrics(), 6)->metrics.loss, 0.25);
 }
 
 TEST_F(RunFolderTest, RunWithASummaryIsDone) {

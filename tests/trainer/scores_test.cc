@@ -259,6 +259,10 @@ TEST(EvaluationMetrics, HaveNamesAndDirections) {
   EXPECT_FALSE(find_metric("perplexity")->is_for({10}));
   EXPECT_TRUE(find_metric("perplexity")->is_for({10, /*tokens=*/true}));
   EXPECT_FALSE(find_metric("macro_f1")->is_for({10, /*tokens=*/true}));
+  EXPECT_FALSE(find_metric("bits_per_byte")->is_for({10, /*tokens=*/true}));
+  EXPECT_TRUE(find_metric("bits_per_byte")->is_for({10, /*tokens=*/true, /*text=*/true}));
+  EXPECT_FALSE(find_metric("objective")->is_for({10}));
+  EXPECT_TRUE(find_metric("objective")->is_for({.classes = 10, .reweighted = true}));
 }
 
 TEST(EvaluationMetrics, AreFormattedForDisplay) {
@@ -269,6 +273,18 @@ TEST(EvaluationMetrics, AreFormattedForDisplay) {
   EXPECT_EQ(metrics_text(metrics), "loss 0.5000, accuracy 99.72%");
   metrics = {.loss = kNan, .mae = 1.5e-7, .r2 = -2};
   EXPECT_EQ(metrics_text(metrics), "loss NaN, MAE 1.5e-07, R2 -2.0000");
+}
+
+// They were "4242083337570950656.0000" and "0.0000".
+TEST(EvaluationMetrics, HugeAndTinyLossesAreReadable) {
+  EXPECT_EQ(metrics_text({.loss = 4242083337570950656.0}), "loss 4.242e+18");
+  EXPECT_EQ(metrics_text({.loss = 1.25e-6, .perplexity = 1.5}), "loss 1.25e-06, perplexity 1.5000");
+  EXPECT_EQ(loss_text(0), "0.0000");
+  EXPECT_EQ(loss_text(0.0134), "0.0134");
+  EXPECT_EQ(loss_text(0.00099), "0.00099");
+  EXPECT_EQ(loss_text(-9999999), "-9999999.0000");
+  EXPECT_EQ(loss_text(1e7), "1e+07");
+  EXPECT_EQ(loss_text(INFINITY), "Infinity");
 }
 
 }  // namespace

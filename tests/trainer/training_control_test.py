@@ -72,12 +72,12 @@ class TrainingControlTest(ProgramTest):
             stop = "train.early_stopping={monitor: 'loss' patience: 10}"
             evaluation, early = self.train(f"early-{seed}", f"seed={seed}", stop, epochs=300, rate=0.01)
             print(f"seed {seed}: {early['epochs']} of 300 epochs, best after {evaluation['epoch']}: loss "
-                  f"{early['eval_loss']:.3f}, at the end of all {straight['eval_loss']:.3f}")
+                  f"{early['best_eval_loss']:.3f}, at the end of all {straight['eval_loss']:.3f}")
             self.assertEqual(early["ended_by"], "early_stopping")
             self.assertLess(early["epochs"], 150)
-            self.assertLess(early["eval_loss"], straight["eval_loss"] * 0.95)
-            self.assertEqual(evaluation["step"], early["eval_step"])
-            self.assertLess(early["eval_step"], early["steps"])
+            self.assertLess(early["best_eval_loss"], straight["eval_loss"] * 0.95)
+            self.assertEqual(evaluation["step"], early["best_step"])
+            self.assertLess(early["best_step"], early["steps"])
 
 
 if __name__ == "__main__":

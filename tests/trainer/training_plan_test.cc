@@ -20,6 +20,69 @@ schedule { learning_rate: 1 }
       .run;
 }
 
+std::vector<std::string> warnings(const std::vector<std::string>& assignments,
+                                  int64_t samples = 400) {  // 80 steps
+  return schedule_warnings(config(assignments), samples);
+}
+
+// Trained with rates of 8e-10 to 8e-9, without a warning.
+TEST(ScheduleWarnings, AWarmupMayNotTakeTheWholeRun) {
+  using Warnings = std::vector<std::string>;
+  for (const char* kind : {"constant", "cosine", "polynomial", "one_cycle"}) {
+    const std::string schedule = std::string("schedule=") + kind;
+    EXPECT_EQ(warnings({schedule}), Warnings()) << kind;
+    EXPECT_EQ(warnings({schedule, "schedule.warmup={steps: 60}"}), Warnings()) << kind;
+    for (const int length : {80, 200}) {
+      EXPECT_EQ(warnings({schedule, "schedule.warmup={steps: " + std::to_string(length) + "}"}),
+                Warnings({"schedule.warmup: takes " + std::to_string(length) +
+                          " steps, but the run has 80, so the warmup is not over before the end"}))
+          << kind;
+    }
+  }
+  EXPECT_EQ(
+      warnings({"schedule=one_cycle", "schedule.warmup={steps: 79}"}),
+      Warnings({"schedule.learning_rate: 1 is never reached: the highest rate of the 80 steps "
+                "is 4e-06; schedule.warmup takes 79 of them"}));
+  EXPECT_EQ(warnings({"schedule=cosine", "schedule.warmup={steps: 79}"}), Warnings());
+  EXPECT_EQ(warnings({"schedule.warmup={epochs: 10}"}).size(), 1u);
+  EXPECT_EQ(warnings({"schedule.warmup={epochs: 10}"}, /*samples=*/0), Warnings());
+}
+
+TEST(ScheduleWarnings, TheBaseRateShouldBeReached) {
+  using Warnings = std::vector<std::string>;
+  // The run ends before the peak of the cycle, which is that of 10 epochs.
+  EXPECT_EQ(warnings({"schedule=one_cycle", "train.max_steps=5"}),
+            Warnings({"schedule.learning_rate: 1 is never reached: the highest rate of the 5 steps "
+                      "is 0.1085"}));
+  // The rate has decayed before the warmup is over.
+  EXPECT_EQ(warnings({"schedule.step={steps: 10}", "schedule.warmup={steps: 50}"}).size(), 1u);
+  EXPECT_EQ(warnings({"schedule.step={steps: 10}", "schedule.warmup={steps: 5}"}), Warnings());
+  for (const int steps : {1, 2, 3, 5, 6, 7, 20, 2'000'000}) {
+    RunConfig run = config({"schedule=one_cycle", "train.max_steps=" + std::to_string(steps)});
+    run.mutable_train()->clear_epochs();
+    EXPECT_EQ(schedule_warnings(run, 400).size(), steps == 1) << steps;
+  }
+  EXPECT_EQ(warnings({"schedule.learning_rate=0", "schedule=one_cycle"}), Warnings());
+  EXPECT_EQ(warnings({"train.max_steps=0", "schedule.warmup={steps: 5}"}), Warnings());
+}
+
+TEST(ScheduleWarnings, NoRateShouldBeAboveTheBaseRate) {
+  using Warnings = std::vector<std::string>;
+  for (const int64_t samples : {int64_t{0}, int64_t{400}}) {
+    const auto of = [&](const std::string& schedule) { return warnings({schedule}, samples); };
+    EXPECT_EQ(
+        of("schedule.cosine={min_learning_rate: 2}"),
+        Warnings({"schedule.cosine.min_learning_rate: is 2, above schedule.learning_rate, 1"}));
+    EXPECT_EQ(of("schedule.polynomial={min_learning_rate: 1.5}").size(), 1u);
+    EXPECT_EQ(of("schedule.cosine={min_learning_rate: 1}"), Warnings());
+    EXPECT_EQ(of("schedule.one_cycle={start_divisor: 0.5}"),
+              Warnings({"schedule.one_cycle.start_divisor: makes the schedule start at 2, above "
+                        "schedule.learning_rate, 1"}));
+    EXPECT_EQ(of("schedule.one_cycle={final_divisor: 0.02}").size(), 1u);
+    EXPECT_EQ(of("schedule.warmup={steps: 5 start_factor: 3}").size(), 1u);
+  }
+}
+
 constexpr int64_t kSamples = 190;  // 4 steps of 50, the last one smaller
 
 const std::vector<std::string> kSchedules = {

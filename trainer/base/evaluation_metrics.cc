@@ -26,13 +26,18 @@ const MetricInfo* find_metric(std::string_view name) {
   return found == std::end(kEvaluationMetrics) ? nullptr : &*found;
 }
 
+std::string loss_text(double value) {
+  const double size = std::abs(value);
+  const bool fixed = value == 0 || (size >= 1e-3 && size < 1e7);
+  return fixed ? fmt::format("{:.4f}", value) : fmt::format("{:.4g}", PlainNumber{value});
+}
+
 std::string metric_text(const MetricInfo& metric, double value) {
   if (metric.is_ratio) return fmt::format("{:.2f}%", 100 * value);
-  // Errors have the scale of the targets, which may be small. Perplexities may be huge.
-  const bool any_scale = metric.value == &EvaluationMetrics::mae ||
-                         metric.value == &EvaluationMetrics::rmse || std::abs(value) >= 1e7;
-  return any_scale ? fmt::format("{:.4g}", PlainNumber{value})
-                   : fmt::format("{:.4f}", PlainNumber{value});
+  // Errors have the scale of the targets.
+  const bool any_scale =
+      metric.value == &EvaluationMetrics::mae || metric.value == &EvaluationMetrics::rmse;
+  return any_scale ? fmt::format("{:.4g}", PlainNumber{value}) : loss_text(value);
 }
 
 std::string metrics_text(const EvaluationMetrics& metrics) {

@@ -14,16 +14,21 @@ namespace trireme::train {
 // 50,000 tokens of a vocabulary.
 inline constexpr int64_t kMaxScoredClasses = 10'000;
 
-// What a network predicts for a sample.
+// What a network predicts for a sample, and what is known about it.
 struct Predictions {
-  int64_t classes = 0;  // 0 for numbers
-  bool tokens = false;  // a class for each position of a sequence, instead of one
+  int64_t classes = 0;      // 0 for numbers
+  bool tokens = false;      // a class for each position of a sequence, instead of one
+  bool text = false;        // all tokens of a text of which the size in bytes is known
+  bool reweighted = false;  // training minimizes another loss than EvaluationMetrics::loss
 };
 
 // Metrics over all samples of all ranks. A metric has no value if it does not apply to the samples
 // or is undefined.
 struct EvaluationMetrics {
-  std::optional<double> loss = {};      // mean
+  // Mean of the plain loss: the negative log likelihood of labels, or the squared error.
+  std::optional<double> loss = {};
+  // Mean of what training minimizes, if that is another: with label smoothing and class weights.
+  std::optional<double> objective = {};
   std::optional<double> accuracy = {};  // fraction of labels that have the largest logit
   std::optional<double> top5 = {};      // fraction of labels that are among the five largest logits
   std::optional<double> perplexity = {};     // e^loss
@@ -64,12 +69,15 @@ struct MetricInfo {
   // The metric applies to this range of classes; 0 is regression.
   int64_t min_classes;
   int64_t max_classes;
-  enum class Labels { kAny, kPerSample, kPerToken } labels = Labels::kAny;
+  enum class Only { kAny, kPerSample, kPerToken, kText, kReweighted } only = Only::kAny;
 
   bool is_for(const Predictions& predictions) const {
-    const Labels not_these = predictions.tokens ? Labels::kPerSample : Labels::kPerToken;
-    return min_classes <= predictions.classes && predictions.classes <= max_classes &&
-           labels != not_these;
+    const bool applies = only == Only::kPerSample    ? !predictions.tokens
+                         : only == Only::kPerToken   ? predictions.tokens
+                         : only == Only::kText       ? predictions.text
+                         : only == Only::kReweighted ? predictions.reweighted
+                                                     : true;
+    return applies && min_classes <= predictions.classes && predictions.classes <= max_classes;
   }
 };
 
@@ -84,6 +92,16 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .is_brief = true,
      .min_classes = 0,
      .max_classes = kAnyNumberOfClasses},
+    {.name = "objective",
+     .title = "objective",
+     .description = "Mean training objective",
+     .value = &EvaluationMetrics::objective,
+     .higher_is_better = false,
+     .is_ratio = false,
+     .is_brief = false,
+     .min_classes = 1,
+     .max_classes = kAnyNumberOfClasses,
+     .only = MetricInfo::Only::kReweighted},
     {.name = "accuracy",
      .title = "accuracy",
      .description = "Accuracy",
@@ -111,7 +129,7 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .is_brief = true,
      .min_classes = 1,
      .max_classes = kAnyNumberOfClasses,
-     .labels = MetricInfo::Labels::kPerToken},
+     .only = MetricInfo::Only::kPerToken},
     {.name = "bits_per_byte",
      .title = "bits per byte",
      .description = "Bits per byte of text",
@@ -121,7 +139,7 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .is_brief = false,
      .min_classes = 1,
      .max_classes = kAnyNumberOfClasses,
-     .labels = MetricInfo::Labels::kPerToken},
+     .only = MetricInfo::Only::kText},
     {.name = "macro_precision",
      .title = "macro precision",
      .description = "Mean precision of the classes",
@@ -131,7 +149,7 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .is_brief = false,
      .min_classes = 2,
      .max_classes = kMaxScoredClasses,
-     .labels = MetricInfo::Labels::kPerSample},
+     .only = MetricInfo::Only::kPerSample},
     {.name = "macro_recall",
      .title = "macro recall",
      .description = "Mean recall of the classes",
@@ -141,7 +159,7 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .is_brief = false,
      .min_classes = 2,
      .max_classes = kMaxScoredClasses,
-     .labels = MetricInfo::Labels::kPerSample},
+     .only = MetricInfo::Only::kPerSample},
     {.name = "macro_f1",
      .title = "macro F1",
      .description = "Mean F1 of the classes",
@@ -151,7 +169,7 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
      .is_brief = true,
      .min_classes = 2,
      .max_classes = kMaxScoredClasses,
-     .labels = MetricInfo::Labels::kPerSample},
+     .only = MetricInfo::Only::kPerSample},
     {.name = "mae",
      .title = "MAE",
      .description = "Mean absolute error",
@@ -183,6 +201,9 @@ inline constexpr MetricInfo kEvaluationMetrics[] = {
 
 // Returns the metric of this name; null if there is none.
 const MetricInfo* find_metric(std::string_view name);
+// Returns a loss, or a number of a similar kind, as human-readable text: "0.0134", and with four
+// significant digits, "1.234e-06", if its size is below 0.001 or at least 1e7.
+std::string loss_text(double value);
 // Returns a value as human-readable text: "99.72%", "0.0134".
 std::string metric_text(const MetricInfo& metric, double value);
 // Returns all metrics that have a value as human-readable text: "loss 0.0134, accuracy 99.72%".

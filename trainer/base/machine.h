@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <filesystem>
-#include <optional>
 #include <string>
 
 namespace trireme::train {
@@ -13,7 +11,7 @@ struct Machine {
   std::string instruction_set;  // the widest SIMD instructions, e.g. "AVX-512 with BF16"
   int cores = 0;                // cores that this process may use (affinity)
   std::string affinity;         // the numbers of these cores, e.g. "0-3,8"
-  double cpu_quota = 0;         // CPU limit of the container in cores; 0 if there is none
+  double cpu_quota = 0;         // smallest CPU quota of its control groups in cores; 0: none
   int online_cores = 0;         // cores of the host that are online
   double load = 0;              // load average of the host over the last minute
   int64_t memory = 0;           // memory of the host in bytes
@@ -24,11 +22,5 @@ struct Machine {
 };
 
 Machine inspect_machine();
-
-// Returns the smallest memory limit in bytes of a process's control groups (version 1 or 2) and
-// their ancestors; nullopt if there is no limit. `membership` is the content of /proc/self/cgroup,
-// and `root` is /sys/fs/cgroup.
-std::optional<int64_t> cgroup_memory_limit(const std::filesystem::path& root,
-                                           const std::string& membership);
 
 }  // namespace trireme::train

@@ -40,6 +40,24 @@ std::vector<float> class_weights(const RunConfig& run) {
   return weights;
 }
 
+bool reweights_loss(const RunConfig& run) {
+  ModelConfig model = run.model();
+  bool reweights = false;
+  with_loss(model, [&](const auto& loss) {
+    reweights = loss.label_smoothing() != 0 || loss.class_weights_size() > 0 ||
+                loss.balanced_class_weights();
+  });
+  return reweights;
+}
+
+bool ignores_class(const RunConfig& run, int64_t classes) {
+  const ModelConfig& model = run.model();
+  const int layers = model.network().layer_size();
+  if (model.has_zoo() || path_of(model).empty()) return false;
+  const int32_t ignored = model.network().layer(layers - 1).softmax_cross_entropy().ignore_index();
+  return ignored >= 0 && ignored < classes;
+}
+
 void balance_class_weights(Config& config, const data::Dataset& training) {
   ModelConfig& model = *config.run.mutable_model();
   const std::string field = path_of(model) + ".balanced_class_weights";

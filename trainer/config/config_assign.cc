@@ -139,6 +139,10 @@ class Assignment {
       const FieldDescriptor* field = message.GetDescriptor()->field(i);
       if (is_choice(field)) choices.push_back(field->name());
     }
+    if (choices.empty()) {
+      fail(fmt::format("expected {{FIELD: VALUE ...}}, got '{}'; there are the fields {}", value_,
+                       fmt::join(field_names(message.GetDescriptor()), ", ")));
+    }
     const FieldDescriptor* chosen = message.GetDescriptor()->FindFieldByName(value_);
     if (!chosen || !is_choice(chosen)) {
       fail(fmt::format("'{}' is not one of {}{}", value_, fmt::join(choices, ", "),

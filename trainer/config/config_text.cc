@@ -5,9 +5,11 @@
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/text_format.h>
 
+#include <charconv>
 #include <map>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "core/error.h"
@@ -26,6 +28,23 @@ using google::protobuf::io::Tokenizer;
 class IgnoreErrors final : public google::protobuf::io::ErrorCollector {
  public:
   void AddError(int, int, const std::string&) override {}
+};
+
+// The tokens of a text, which may be invalid.
+class Tokens {
+ public:
+  explicit Tokens(const std::string& text)
+      : stream_(text.data(), static_cast<int>(text.size())), tokenizer_(&stream_, &ignore_) {
+    tokenizer_.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
+    tokenizer_.set_allow_f_after_float(true);
+  }
+  // Returns the next token, or null at the end. It is valid until the next call.
+  const Tokenizer::Token* next() { return tokenizer_.Next() ? &tokenizer_.current() : nullptr; }
+
+ private:
+  ArrayInputStream stream_;
+  IgnoreErrors ignore_;
+  Tokenizer tokenizer_;
 };
 
 class FirstError final : public google::protobuf::io::ErrorCollector {
@@ -64,6 +83,9 @@ class PlaceScanner {
     previous_ = text;
   }
 
+  // The field that was found last; the following value belongs to it.
+  const FieldPlace& current() const { return current_; }
+
   std::vector<FieldPlace> places;
 
  private:
@@ -94,19 +116,26 @@ class PlaceScanner {
   FieldPlace current_;
 };
 
+// Returns whether a number other than 0 would become 0, or a finite one infinite, as a T.
+template <class T>
+bool is_out_of_range(const Tokenizer::Token& token) {
+  if (token.type != Tokenizer::TYPE_FLOAT && token.type != Tokenizer::TYPE_INTEGER) return false;
+  T value{};
+  const char* const begin = token.text.data();
+  return std::from_chars(begin, begin + token.text.size(), value).ec ==
+         std::errc::result_out_of_range;
+}
+
 // Throws ConfigError if the text nests messages so deeply, or has so long names, that describing an
-// error would take forever.
-void check_sizes(const std::string& text, const std::string& file) {
+// error would take forever. Returns whether a number is outside the range of float.
+bool check_sizes(const std::string& text, const std::string& file) {
   constexpr size_t kMaxDepth = 100;
   constexpr size_t kMaxName = 1000;
-  ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
-  IgnoreErrors ignore;
-  Tokenizer tokenizer(&stream, &ignore);
-  tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
-  tokenizer.set_allow_f_after_float(true);
+  Tokens tokens(text);
   size_t depth = 0;
-  while (tokenizer.Next()) {
-    const Tokenizer::Token& token = tokenizer.current();
+  bool out_of_range = false;
+  while (const Tokenizer::Token* const next = tokens.next()) {
+    const Tokenizer::Token& token = *next;
     const auto where = [&] { return fmt::format("{}:{}", file, token.line + 1); };
     if (token.text == "{" || token.text == "<") ++depth;
     if ((token.text == "}" || token.text == ">") && depth > 0) --depth;
@@ -116,6 +145,27 @@ void check_sizes(const std::string& text, const std::string& file) {
     if (token.type == Tokenizer::TYPE_IDENTIFIER && token.text.size() > kMaxName) {
       throw ConfigError(where(), fmt::format("a name has {} characters; at most {} are allowed",
                                              token.text.size(), kMaxName));
+    }
+    if (is_out_of_range<float>(token)) out_of_range = true;
+  }
+  return out_of_range;
+}
+
+// Throws ConfigError if the parser takes a number for 0 or infinity that is not.
+void check_numbers(const std::string& text, const std::string& file, const Descriptor* root) {
+  Tokens tokens(text);
+  PlaceScanner scanner(root);
+  while (const Tokenizer::Token* const next = tokens.next()) {
+    const Tokenizer::Token& token = *next;
+    scanner.token(token);
+    const FieldPlace& place = scanner.current();
+    if (!is_out_of_range<float>(token) || !place.message) continue;
+    const FieldDescriptor* field = place.message->FindFieldByName(place.name);
+    const auto type = field ? field->cpp_type() : FieldDescriptor::CPPTYPE_MESSAGE;
+    if (type == FieldDescriptor::CPPTYPE_FLOAT ||
+        (type == FieldDescriptor::CPPTYPE_DOUBLE && is_out_of_range<double>(token))) {
+      throw ConfigError(fmt::format("{}:{}: {}", file, token.line + 1, place.path),
+                        fmt::format("{} is out of range", token.text));
     }
   }
 }
@@ -159,14 +209,10 @@ std::string explain(const std::string& message, const FieldPlace& place, const D
 
 std::vector<FieldPlace> field_places(const std::string& text, const Descriptor* root, int last_line,
                                      int last_column) {
-  ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
-  IgnoreErrors ignore;
-  Tokenizer tokenizer(&stream, &ignore);
-  tokenizer.set_comment_style(Tokenizer::SH_COMMENT_STYLE);
-  tokenizer.set_allow_f_after_float(true);
+  Tokens tokens(text);
   PlaceScanner scanner(root);
-  while (tokenizer.Next()) {
-    const Tokenizer::Token& token = tokenizer.current();
+  while (const Tokenizer::Token* const next = tokens.next()) {
+    const Tokenizer::Token& token = *next;
     const std::pair place(token.line + 1, token.column + 1);
     if (last_line > 0 && place > std::pair(last_line, last_column)) break;
     scanner.token(token);
@@ -200,13 +246,14 @@ std::vector<std::string> value_names(const google::protobuf::EnumDescriptor* typ
 
 std::vector<std::string> parse_text(const std::string& text, const std::string& file,
                                     google::protobuf::Message& message) {
-  check_sizes(text, file);
+  const bool out_of_range = check_sizes(text, file);
   google::protobuf::TextFormat::Parser parser;
   FirstError error;
   parser.RecordErrorsTo(&error);
   // Parsing directly into the message would allow a field to be set twice in the text.
   const std::unique_ptr<google::protobuf::Message> parsed(message.New());
   if (parser.ParseFromString(text, parsed.get())) {
+    if (out_of_range) check_numbers(text, file, message.GetDescriptor());
     std::vector<std::string> warnings = replace_deprecated_fields(*parsed, text, file);
     message.MergeFrom(*parsed);
     return warnings;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "comm/control.h"
+#include "core/control_groups.h"
 #include "core/installation.h"
 #include "trainer/base/process.h"
 
@@ -94,24 +95,26 @@ void check_cpu_precision(const Config& config) {
                     fmt::format("{} {}", Precision_Name(precision), why));
 }
 
-// Returns this rank's share of the cores that it may run on. A core counts as 1 divided by the
-// ranks of the host that may use it. All ranks must call it.
-double share_of_cores(comm::Communicator& communicator) {
+// Returns this rank's share of the cores that it may run on. All ranks must call it.
+double own_share_of_cores(comm::Communicator& communicator) {
   const comm::Placement& placement = communicator.placement();
-  const std::string own = allowed_cores();
-  const std::vector<std::string> all = all_gather(communicator, placement.host_name + " " + own);
-  double share = 0;
-  for (size_t core = 0; core < own.size(); ++core) {
-    if (own[core] != '1') continue;
-    int users = 0;
-    for (const std::string& other : all) {
-      const size_t at = placement.host_name.size() + 1 + core;
-      users +=
-          other.starts_with(placement.host_name + " ") && at < other.size() && other[at] == '1';
-    }
-    share += 1.0 / std::max(1, users);
+  nlohmann::json quotas = nlohmann::json::object();
+  for (const ControlGroups::CpuQuota& quota : ControlGroups().cpu_quotas()) {
+    quotas[quota.group] = quota.cores;
   }
-  return share + 1e-6;  // three thirds are slightly less than 1 because of rounding
+  const auto texts = all_gather(communicator, nlohmann::json({{"host", placement.host_name},
+                                                              {"allowed", allowed_cores()},
+                                                              {"quotas", quotas}})
+                                                  .dump());
+  std::vector<RankCores> ranks;
+  size_t own = 0;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    const auto fields = nlohmann::json::parse(texts[rank]);
+    if (fields["host"] != placement.host_name) continue;
+    if (static_cast<int>(rank) == placement.rank) own = ranks.size();
+    ranks.push_back({fields["allowed"], fields["quotas"]});
+  }
+  return share_of_cores(ranks, own);
 }
 
 int threads_of(double cores) {
@@ -121,15 +124,35 @@ int threads_of(double cores) {
 
 }  // namespace
 
+double share_of_cores(const std::vector<RankCores>& ranks, size_t rank) {
+  const auto users_of = [&](const auto& may_use) {
+    return static_cast<double>(std::max<int64_t>(1, std::ranges::count_if(ranks, may_use)));
+  };
+  const RankCores& own = ranks[rank];
+  double share = 0;
+  for (size_t core = 0; core < own.allowed.size(); ++core) {
+    if (own.allowed[core] != '1') continue;
+    share += 1 / users_of([&](const RankCores& other) {
+               return core < other.allowed.size() && other.allowed[core] == '1';
+             });
+  }
+  for (const auto& [group, cores] : own.quotas) {
+    share = std::min(share, cores / users_of([&, &name = group](const RankCores& other) {
+                              return other.quotas.contains(name);
+                            }));
+  }
+  return share + 1e-6;  // three thirds are slightly less than 1 because of rounding
+}
+
 int default_threads(comm::Communicator& communicator, int sharing) {
-  return threads_of(share_of_cores(communicator) / sharing);
+  return threads_of(own_share_of_cores(communicator) / sharing);
 }
 
 int spare_cores(const Config& config, comm::Communicator& communicator, const Device& device,
                 int sharing) {
   constexpr int kGpuHostThreads = 2;
   constexpr int kMax = 64;
-  const double cores = share_of_cores(communicator) / sharing;
+  const double cores = own_share_of_cores(communicator) / sharing;
   const int configured = config.run.train().threads();
   const int computing = configured > 0 ? configured : threads_of(cores);
   const int taken = device.kind() == DeviceKind::kCpu ? computing : kGpuHostThreads;

@@ -1,6 +1,8 @@
 // Creates the device of this rank and its operations backend.
 #pragma once
 
+#include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,8 +16,17 @@ namespace trireme::train {
 
 constexpr int kMaxThreads = 4096;  // of a rank's computation
 
-// Returns OMP_NUM_THREADS if set, otherwise this rank's share of the cores in its affinity mask: a
-// core is divided equally among the ranks of the host that may run on it. All ranks must call it.
+// The cores that a rank may use.
+struct RankCores {
+  std::string allowed;                   // '1' for each core in its affinity mask, otherwise '0'
+  std::map<std::string, double> quotas;  // CPU quota in cores of each of its control groups
+};
+// Returns the share of the cores of a host that one of its ranks has. A core is divided equally
+// among the ranks that may run on it, and so is the CPU quota of a control group among the ranks in
+// it; the smallest share counts.
+double share_of_cores(const std::vector<RankCores>& ranks, size_t rank);
+
+// Returns OMP_NUM_THREADS if set, otherwise this rank's share of the cores. All ranks must call it.
 // Here and below, a process that plans a run counts as `sharing` ranks, which will share its cores.
 // Throws ConfigError if OMP_NUM_THREADS is greater than kMaxThreads.
 int default_threads(comm::Communicator& communicator, int sharing = 1);

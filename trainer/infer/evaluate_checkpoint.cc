@@ -6,6 +6,7 @@
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
+#include "trainer/config/monitor.h"
 #include "trainer/infer/trained_model.h"
 #include "trainer/step/batch_plan.h"
 #include "trainer/step/rank_consistency.h"
@@ -37,9 +38,9 @@ CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
     loading.order.shuffle = false;
     model = std::make_unique<TrainedModel>(config, *backend, dataset->spec(), checkpoint,
                                            plan.micro, BatchNormMode::kUnfolded);
-    evaluator = std::make_unique<Evaluator>(model->graph(), *backend, communicator, *dataset,
-                                            model->parameters(), model->arrays(),
-                                            std::span<std::byte>(), plan, loading);
+    evaluator = std::make_unique<Evaluator>(
+        model->graph(), *backend, communicator, *dataset, predictions_of(config.run, *dataset),
+        model->parameters(), model->arrays(), std::span<std::byte>(), plan, loading);
   });
   const std::string problem = padding_problem(config, model->graph(), *dataset);
   if (communicator.rank() == 0 && !problem.empty()) warn_on_stderr(problem);

@@ -16,6 +16,7 @@ class Schedule {
   // Returns the learning rate of the update after `step` updates with the current batch size (see
   // Epochs::in_steps).
   double at(double step) const;
+  int64_t warmup_steps() const { return warmup_steps_; }
 
  private:
   double shape(double step) const;  // the learning rate without the factor of the warmup

@@ -3,12 +3,19 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "trainer/config/config.h"
 #include "trainer/optimizer/epochs.h"
 #include "trainer/optimizer/schedule.h"
 
 namespace trireme::train {
+
+// Returns a warning for each way in which the learning rates of a run are probably not intended: a
+// warmup that is not over before the end, a base rate that is never reached, a rate above it. Only
+// what does not depend on the number of training samples is checked if `samples` is 0.
+std::vector<std::string> schedule_warnings(const RunConfig& run, int64_t samples);
 
 class TrainingPlan {
  public:

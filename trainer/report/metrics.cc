@@ -23,7 +23,9 @@ void write_summary(const std::filesystem::path& path, const Summary& summary) {
   }
   if (summary.padding_share) out["padding_share"] = *summary.padding_share;
   put_metrics(out, "eval_", summary.eval, Missing::kNull);
-  out.update({{"eval_step", summary.eval_step},
+  out.update({{"eval_step", summary.eval_step}, {"best_metric", summary.best_metric}});
+  put_metrics(out, "best_", summary.best, Missing::kNull);
+  out.update({{"best_step", summary.best_step},
               {"data_wait_fraction", summary.data_wait_fraction},
               {"exposed_comm_fraction", summary.exposed_comm_fraction},
               {"bad_records", summary.bad_records},

@@ -177,9 +177,12 @@ struct Summary {
   std::optional<double> tokens_per_second;                       // set if samples consist of tokens
   std::optional<double> model_flops_utilization, padding_share;  // as in StepRecord
   double wall_seconds = 0;
-  double train_loss = 0;  // mean over the samples of the latest epoch
-  EvaluationMetrics eval;
-  int64_t eval_step = 0;  // the step of `eval`; with train.early_stopping, the best checkpoint's
+  double train_loss = 0;    // mean over the samples of the latest epoch
+  EvaluationMetrics eval;   // of the last evaluation
+  int64_t eval_step = 0;    // the step of `eval`
+  EvaluationMetrics best;   // of the best evaluation so far, as `trireme runs` lists it; on rank 0
+  int64_t best_step = 0;    // the step of `best`
+  std::string best_metric;  // by which it is the best
   double data_wait_fraction = 0;
   double exposed_comm_fraction = 0;
   int64_t bad_records = 0;           // skipped in the data, see data.on_bad_record

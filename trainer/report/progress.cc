@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/text.h"
-#include "trainer/base/json.h"
 #include "trainer/base/process.h"
 
 namespace trireme::train {
@@ -62,8 +61,8 @@ void Progress::step(const Step& step, Clock::time_point now) {
   if (options_.live) {
     draw();
   } else {
-    print(fmt::format("step {}/{}  loss {:.4f}  {}", step.step, total_steps_,
-                      PlainNumber{step.loss}, speed()));
+    print(fmt::format("step {}/{}  loss {}  {}", step.step, total_steps_, loss_text(step.loss),
+                      speed()));
   }
   begin_window();
 }
@@ -76,8 +75,8 @@ void Progress::draw() {
       static_cast<double>(last_.step) / static_cast<double>(std::max<int64_t>(1, total_steps_));
   std::string text =
       epochs_ > 0 ? fmt::format("epoch {}/{}  ", std::min(last_.epoch + 1, epochs_), epochs_) : "";
-  text += fmt::format("step {}/{}  loss {:.4f}  {}  ETA {}", last_.step, total_steps_,
-                      PlainNumber{last_.loss}, speed(), format_duration(left));
+  text += fmt::format("step {}/{}  loss {}  {}  ETA {}", last_.step, total_steps_,
+                      loss_text(last_.loss), speed(), format_duration(left));
   const int room =
       options_.columns - 1 - (kBarCells + 2);  // a cell of the bar is several bytes, but one column
   const bool with_bar = static_cast<int>(text.size()) <= room;
@@ -136,9 +135,8 @@ void Progress::epoch_done(int64_t epochs_done, double train_loss,
   if (!last && epochs_ > kFewEpochs && now - shown_ < kPlainEpochEvery) return;
   shown_ = now;
   const std::string epochs = epochs_ > 0 ? fmt::format("/{}", epochs_) : "";
-  print(fmt::format("epoch {}{}  step {}  loss {:.4f}  {}{}", epochs_done, epochs, last_.step,
-                    PlainNumber{train_loss}, speed(),
-                    evaluation ? "  " + results(*evaluation) : ""));
+  print(fmt::format("epoch {}{}  step {}  loss {}  {}{}", epochs_done, epochs, last_.step,
+                    loss_text(train_loss), speed(), evaluation ? "  " + results(*evaluation) : ""));
   begin_window();
 }
 

@@ -166,6 +166,9 @@ std::optional<Summary> parse_summary(const std::string& content) {
   summary.train_loss = or_zero("train_loss");
   summary.eval = metric_fields(fields, "eval_");
   summary.eval_step = count_field(fields, "eval_step");
+  summary.best = metric_fields(fields, "best_");
+  summary.best_step = count_field(fields, "best_step");
+  summary.best_metric = text_field(fields, "best_metric");
   summary.data_wait_fraction = or_zero("data_wait_fraction");
   summary.exposed_comm_fraction = or_zero("exposed_comm_fraction");
   summary.bad_records = count_field(fields, "bad_records");

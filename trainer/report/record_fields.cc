@@ -1,5 +1,7 @@
 #include "trainer/report/record_fields.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -33,7 +35,7 @@ std::string text_field(const nlohmann::json& object, const char* key) {
 EvaluationMetrics metric_fields(const nlohmann::json& object, std::string_view prefix) {
   EvaluationMetrics metrics;
   for (const MetricInfo& metric : kEvaluationMetrics) {
-    metrics.*metric.value = number_field(object, (std::string(prefix) + metric.name).c_str());
+    metrics.*metric.value = number_field(object, metric_field(prefix, metric).c_str());
   }
   return metrics;
 }
@@ -42,13 +44,18 @@ void put_metrics(nlohmann::ordered_json& object, std::string_view prefix,
                  const EvaluationMetrics& metrics, Missing missing) {
   for (const MetricInfo& metric : kEvaluationMetrics) {
     const std::optional<double>& value = metrics.*metric.value;
-    const std::string key = std::string(prefix) + metric.name;
+    const std::string key = metric_field(prefix, metric);
     if (value) {
       object[key] = *value;
     } else if (missing == Missing::kNull) {
       object[key] = nullptr;
     }
   }
+}
+
+std::string metric_field(std::string_view prefix, const MetricInfo& metric) {
+  const bool is_loss = metric.value == &EvaluationMetrics::loss;
+  return fmt::format("{}{}{}", prefix, prefix == "best_" && is_loss ? "eval_" : "", metric.name);
 }
 
 }  // namespace trireme::train

@@ -28,5 +28,8 @@ enum class Missing { kOmit, kNull };
 // value is omitted or written as null.
 void put_metrics(nlohmann::ordered_json& object, std::string_view prefix,
                  const EvaluationMetrics& metrics, Missing missing = Missing::kOmit);
+// Returns the name of a metric with a prefix: "eval_loss" for "eval_". That of the loss for "best_"
+// is "best_eval_loss", since a run has a training loss, too.
+std::string metric_field(std::string_view prefix, const MetricInfo& metric);
 
 }  // namespace trireme::train

@@ -167,12 +167,18 @@ std::string to_string(RunStatus status) {
   return "";
 }
 
+std::string RunRecords::best_by() const {
+  if (evaluations.empty()) return "";
+  const EvaluationMetrics& last = evaluations.back().metrics;
+  return best_metric(config,
+                     {.classes = last.accuracy ? 1 : 0, .tokens = last.perplexity.has_value()});
+}
+
 const EvalPoint* RunRecords::best() const {
   const EvalPoint* best = nullptr;
   std::optional<double> highest;
+  const std::string metric = best_by();
   for (const EvalPoint& point : evaluations) {
-    const auto metric = best_metric(config, {.classes = point.metrics.accuracy ? 1 : 0,
-                                             .tokens = point.metrics.perplexity.has_value()});
     const auto score = score_of(metric, point.metrics);
     if (score > highest) {
       highest = score;
@@ -214,6 +220,18 @@ double RunRecords::epochs_at(int64_t step) const {
   }
   const Epochs epochs(start.samples_per_epoch, start.global_batch);
   return epochs.in_epochs(epochs.after({start.epoch, start.position}, step - start.step));
+}
+
+std::optional<EvalPoint> best_evaluation(const RunConfig& config, const fs::path& file,
+                                         int64_t through_step) {
+  RunRecords records;
+  records.config = config;
+  const auto content = read_if_exists(file, records, kMaxMetricsBytes);
+  if (content) read_metrics(*content, records);
+  std::erase_if(records.evaluations,
+                [&](const EvalPoint& point) { return point.step > through_step; });
+  const EvalPoint* const best = records.best();
+  return best ? std::optional(*best) : std::nullopt;
 }
 
 bool is_run_folder(const fs::path& folder) {

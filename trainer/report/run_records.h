@@ -116,6 +116,8 @@ struct RunRecords {
   // Returns the evaluation with the highest score (see score_of), the first of equals, or null if
   // none has a score.
   const EvalPoint* best() const;
+  // Returns the metric that best() compares, see best_metric().
+  std::string best_by() const;
   // Returns the throughput in the summary, or else the mean of the step records.
   Recorded samples_per_second() const;
   Recorded tokens_per_second() const;  // nullopt if samples do not consist of tokens
@@ -128,6 +130,12 @@ struct RunRecords {
 // folder and DataError if a file cannot be opened. Skips damaged or missing parts and reports them
 // in `problems`.
 RunRecords read_run(const std::filesystem::path& folder);
+
+// Returns the best of the evaluations up to this step in a metrics.jsonl, as RunRecords::best.
+// Skips damaged lines. Returns nullopt if there is no such file. Throws DataError if it cannot be
+// read.
+std::optional<EvalPoint> best_evaluation(const RunConfig& config, const std::filesystem::path& file,
+                                         int64_t through_step);
 
 // Returns true if the folder holds a run: a config.txtpb or a metrics.jsonl.
 bool is_run_folder(const std::filesystem::path& folder);

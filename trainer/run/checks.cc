@@ -18,6 +18,9 @@ namespace {
 // Lower limit of the standard deviation as a fraction of the mean, so that small fluctuations after
 // very steady losses are not reported.
 constexpr double kMinRelativeStddev = 0.01;
+// Likewise, as a fraction of the mean of the first losses, so that the noise of a run that has
+// converged to 0 is not reported.
+constexpr double kMinInitialStddev = 1e-5;
 constexpr size_t kMaxListed = 4;  // ranks or parameters that one message lists
 
 // Returns "rank 1" or "ranks 0, 2" or, with roles, "ranks 0 (stage 0, replica 0), 2 (...)".
@@ -147,13 +150,15 @@ std::optional<LossSpikes::Spike> LossSpikes::add(double loss) {
   if (stddevs_ <= 0 || !std::isfinite(loss)) return std::nullopt;
   if (losses_.size() < kWindow) {
     losses_.push_back(loss);
+    first_mean_ += loss / static_cast<double>(kWindow);
     return std::nullopt;
   }
   const double count = static_cast<double>(kWindow);
   const double mean = std::accumulate(losses_.begin(), losses_.end(), 0.0) / count;
   double squares = 0;
   for (double each : losses_) squares += (each - mean) * (each - mean);
-  const double stddev = std::max(std::sqrt(squares / count), kMinRelativeStddev * std::abs(mean));
+  const double stddev = std::max({std::sqrt(squares / count), kMinRelativeStddev * std::abs(mean),
+                                  kMinInitialStddev * std::abs(first_mean_)});
   losses_[next_] = loss;
   next_ = (next_ + 1) % kWindow;
   if (!(loss - mean > stddevs_ * stddev)) return std::nullopt;

@@ -33,6 +33,7 @@ class LossSpikes {
   double stddevs_;
   std::vector<double> losses_;  // a ring buffer once it is full
   size_t next_ = 0;
+  double first_mean_ = 0;  // of the first kWindow losses
 };
 
 class Checks {

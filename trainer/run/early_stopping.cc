@@ -6,6 +6,11 @@
 #include "trainer/config/monitor.h"
 
 namespace trireme::train {
+namespace {
+
+const std::string kUnmeasured = "unmeasured";
+
+}  // namespace
 
 EarlyStopping::EarlyStopping(const TrainConfig& config, comm::Communicator& communicator,
                              CheckpointState& state)
@@ -23,13 +28,23 @@ void EarlyStopping::count(const Evaluation& evaluation) {
   EarlyStoppingState& stopping = *state_.stopping;
   stopping.counted_at = state_.step;
   // Rank 0 decides, since sums may differ between ranks in the last digit.
+  const auto value = value_of(stopping.metric, evaluation.metrics);
   const auto score = score_of(stopping.metric, evaluation.metrics);
   const bool improves =
       score && (!stopping.best ||
                 *score - config_.min_delta() > signed_score(stopping.metric, *stopping.best));
-  const std::string value =
-      improves ? fmt::format("{}", *value_of(stopping.metric, evaluation.metrics)) : "";
-  const std::string best = broadcast(communicator_, value, 0);
+  const std::string best = broadcast(communicator_,
+                                     !value     ? kUnmeasured
+                                     : improves ? fmt::format("{}", *value)
+                                                : "",
+                                     0);
+  if (best == kUnmeasured) {
+    throw comm::AgreedError(
+        fmt::format("train.early_stopping.monitor: the evaluation after step {} has no '{}', which "
+                    "is undefined for its samples; choose another metric",
+                    state_.step, stopping.metric),
+        ExitCode::kBadConfig, 0);
+  }
   ++stopping.waited;
   if (best.empty()) return;
   stopping.waited = 0;

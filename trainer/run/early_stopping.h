@@ -19,7 +19,8 @@ class EarlyStopping {
 
   // Returns whether early stopping is configured.
   bool configured() const { return state_.stopping.has_value(); }
-  // Counts an evaluation at the state's step that was due by train.eval_every_*. Collective.
+  // Counts an evaluation at the state's step that was due by train.eval_every_*. Throws AgreedError
+  // if it has not measured the metric. Collective.
   void count(const Evaluation& evaluation);
   // Returns whether training should end.
   bool should_stop() const;

@@ -16,6 +16,7 @@
 #include "trainer/base/json.h"
 #include "trainer/base/process.h"
 #include "trainer/config/grid.h"
+#include "trainer/config/monitor.h"
 #include "trainer/report/evaluation_file.h"
 #include "trainer/report/hyperparameters.h"
 #include "trainer/report/sinks/csv.h"
@@ -27,8 +28,8 @@
 namespace trireme::train {
 namespace {
 
-// Number of skipped steps with a warning each; after that only those whose count is a power of two.
-constexpr int64_t kNotFiniteWarnings = 5;
+// Number of steps with a warning of the same kind; then only those whose count is a power of two.
+constexpr int64_t kWarnings = 5;
 constexpr double kSlowSave = 1;  // seconds; slower saves cause a warning
 // How long to wait until records are written, before a checkpoint and at the end of a run.
 constexpr MetricsHub::Seconds kCheckpointTimeout{5};
@@ -109,6 +110,9 @@ void Reporter::profile_table(const std::string& table) { note("\n" + table); }
 
 void Reporter::open_metrics(int64_t keep_through_step) {
   const MetricsConfig& metrics = config_.metrics();
+  if (keep_through_step > 0) {
+    best_ = best_evaluation(config_, folder_.metrics(), keep_through_step);
+  }
   hub_.add(std::make_unique<JsonlSink>(folder_.metrics(), keep_through_step));
   if (metrics.csv()) hub_.add(std::make_unique<CsvSink>(folder_.path, keep_through_step));
   if (metrics.tensorboard()) {
@@ -123,6 +127,7 @@ void Reporter::start(const RunInfo& info, const std::optional<FoundCheckpoint>& 
   device_ = info.device;
   tokens_per_sample_ = info.tokens_per_sample;
   work_ = info.work;
+  best_metric_ = best_metric(config_, info.predictions);
   progress_ = make_progress(config_.train().epochs(), info.total_steps);
   for (const std::string& line :
        opening_lines(config_, communicator_.size(), folder_, info, resumed)) {
@@ -258,15 +263,16 @@ std::optional<DeviceLoad> Reporter::device_load(Clock::time_point now) {
   return load_;
 }
 
+void Reporter::warn_of_step(std::string text, int64_t& count) {
+  ++count;
+  if (count > kWarnings && !std::has_single_bit(static_cast<uint64_t>(count))) return;
+  if (count > kWarnings) text += fmt::format("; so far {} steps", count);
+  if (count == kWarnings) text += "; not every further one is reported";
+  warn(text);
+}
+
 void Reporter::not_finite(int64_t step, int64_t epoch, const std::string& what) {
-  ++not_finite_steps_;
-  const auto count = static_cast<uint64_t>(not_finite_steps_);
-  if (not_finite_steps_ <= kNotFiniteWarnings || std::has_single_bit(count)) {
-    std::string text = what + "; all ranks skipped the step";
-    if (not_finite_steps_ > kNotFiniteWarnings) text += fmt::format("; so far {} steps", count);
-    if (not_finite_steps_ == kNotFiniteWarnings) text += "; not every further one is reported";
-    warn(text);
-  }
+  warn_of_step(what + "; all ranks skipped the step", not_finite_steps_);
   if (is_rank_0()) hub_.write(NotFiniteRecord{step, epoch, what}, When::kNow);
 }
 
@@ -277,10 +283,11 @@ void Reporter::samples_skipped(int64_t samples, const std::vector<std::string>& 
 
 void Reporter::loss_spike(int64_t step, int64_t epoch, double loss,
                           const LossSpikes::Spike& spike) {
-  warn(
+  warn_of_step(
       fmt::format("step {}: the loss is {:.4g}, {:.1f} standard deviations above the mean of the "
                   "last {} steps, {:.4g}",
-                  step, loss, spike.stddevs, LossSpikes::kWindow, spike.mean));
+                  step, loss, spike.stddevs, LossSpikes::kWindow, spike.mean),
+      loss_spikes_);
   if (is_rank_0()) hub_.write(LossSpikeRecord{step, epoch, loss, spike.mean, spike.stddevs});
 }
 
@@ -289,16 +296,23 @@ void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluat
   if (!evaluation_) samples_skipped(evaluation.bad.count, evaluation.bad.first);
   evaluation_ = evaluation;
   evaluated_step_ = state.step;
-  evaluated_epoch_ = state.epoch;
-  const double loss = *evaluation.metrics.loss;
-  if (!std::isfinite(loss) && !std::exchange(warned_of_evaluation_, true)) {
-    warn(fmt::format(
-        "the loss of the evaluation after step {} is {}: some of the network's outputs are not "
-        "finite numbers{}",
-        state.step, non_finite_name(loss),
-        evaluation.metrics.accuracy ? "; trireme eval RUN --details names the samples" : ""));
+  const std::optional<double> loss = evaluation.metrics.loss;
+  if (!(loss && std::isfinite(*loss)) && !std::exchange(warned_of_evaluation_, true)) {
+    warn(loss ? fmt::format("the loss of the evaluation after step {} is {}: some of the network's "
+                            "outputs are not finite numbers{}",
+                            state.step, non_finite_name(*loss),
+                            evaluation.metrics.accuracy
+                                ? "; trireme eval RUN --details names the samples"
+                                : "")
+              : fmt::format("the evaluation after step {} has measured nothing: no label counts "
+                            "(-100 and ignore_index do not)",
+                            state.step));
   }
   if (!is_rank_0()) return;
+  const auto score = score_of(best_metric_, evaluation.metrics);
+  if (score && (!best_ || score > score_of(best_metric_, best_->metrics))) {
+    best_ = EvalPoint{.step = state.step, .epoch = state.epoch, .metrics = evaluation.metrics};
+  }
   EvaluationRecord record;
   record.step = state.step;
   record.epoch = state.epoch;
@@ -313,12 +327,6 @@ void Reporter::evaluated(const CheckpointState& state, const Evaluation& evaluat
   } else {
     progress_->evaluated(state.step, evaluation);
   }
-}
-
-void Reporter::evaluated_best(int64_t step, int64_t epoch, const Evaluation& evaluation) {
-  evaluation_ = evaluation;
-  evaluated_step_ = step;
-  evaluated_epoch_ = best_epoch_ = epoch;
 }
 
 void Reporter::epoch_done(const CheckpointState& state) {
@@ -387,6 +395,11 @@ Summary Reporter::summary_of(const CheckpointState& state, const Ending& ending)
     summary.eval_step = evaluated_step_;
     summary.eval = evaluation_->metrics;
   }
+  if (best_) {
+    summary.best_step = best_->step;
+    summary.best = best_->metrics;
+    summary.best_metric = best_metric_;
+  }
   summary.data_wait_fraction = fraction(totals_.data_wait);
   summary.exposed_comm_fraction = fraction(totals_.timings.exposed);
   summary.seconds_to_first_step = seconds_to_first_step_;
@@ -407,10 +420,10 @@ void Reporter::write_results(const Summary& summary, const std::vector<std::stri
       warn(error.what());
     }
   };
-  if (summary.status == "done" && evaluation_) {
+  if (detailed_) {
     try_to([&] {
-      write_evaluation(folder_.evaluation(), *evaluation_, evaluated_step_, evaluated_epoch_,
-                       output_names);
+      write_evaluation(folder_.evaluation(), detailed_->evaluation, detailed_->step,
+                       detailed_->epoch, output_names);
     });
   }
   try_to([&] { write_summary(folder_.summary(), summary); });
@@ -428,9 +441,7 @@ Summary Reporter::end(const CheckpointState& state, const Ending& ending,
   }
   hub_.drain(kEndTimeout);
   warn_of_sink_problems();
-  std::optional<int64_t> best_epoch;
-  if (best_epoch_ >= 0) best_epoch = best_epoch_;
-  for (const std::string& line : closing_lines(summary, best_epoch)) note(line);
+  for (const std::string& line : closing_lines(summary, best_checkpoint_)) note(line);
   for (const std::string& line : dropped_lines(hub_.dropped()->get())) note(line);
   if (ending.status == "stopped") note(stopped_line(folder_));
   return summary;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint_writer.h"
@@ -16,6 +17,7 @@
 #include "trainer/report/metrics.h"
 #include "trainer/report/progress.h"
 #include "trainer/report/rank_lags.h"
+#include "trainer/report/run_records.h"
 #include "trainer/report/sinks/hub.h"
 #include "trainer/run/checks.h"
 #include "trainer/run/run_messages.h"
@@ -37,6 +39,13 @@ struct LaunchedStep {
   double data_wait = 0;  // seconds
 };
 
+// An evaluation with details, after `step` updates and `epoch` epochs.
+struct DetailedEvaluation {
+  int64_t step = 0;
+  int64_t epoch = 0;
+  Evaluation evaluation;
+};
+
 class Reporter {
  public:
   using Clock = std::chrono::steady_clock;
@@ -45,7 +54,7 @@ class Reporter {
            bool quiet);
 
   // Opens metrics.jsonl and the other configured sinks. Keeps existing records up to that step and
-  // removes later ones. Throws Error if metrics.jsonl cannot be written. Only on rank 0.
+  // removes later ones. Throws Error if metrics.jsonl cannot be read or written. Only on rank 0.
   void open_metrics(int64_t keep_through_step);
   void start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed);
   void warn(const std::string& text);
@@ -66,9 +75,10 @@ class Reporter {
   void samples_skipped(int64_t samples, const std::vector<std::string>& reasons);
   void loss_spike(int64_t step, int64_t epoch, double loss, const LossSpikes::Spike& spike);
   void evaluated(const CheckpointState& state, const Evaluation& evaluation);
-  // Sets the evaluation that the summary shows to that of the best checkpoint, at the end of the
-  // run. Writes no record, since the evaluation has one already.
-  void evaluated_best(int64_t step, int64_t epoch, const Evaluation& evaluation);
+  // Sets what end() writes into evaluation.json.
+  void evaluated_in_detail(DetailedEvaluation evaluation) { detailed_ = std::move(evaluation); }
+  // Reports, at the end of the run, that its result is the best checkpoint.
+  void ends_with_best(const BestCheckpoint& best) { best_checkpoint_ = best; }
   void epoch_done(const CheckpointState& state);
   void samples(SamplesRecord record);
   void histograms(HistogramsRecord record);
@@ -85,9 +95,8 @@ class Reporter {
   void checkpoint_skipped(int64_t step, int64_t writing, double seconds);
   // Reports that the run is already complete. `why_early` is why it was stopped early, or empty.
   void already_complete(const CheckpointState& state, const std::string& why_early);
-  // Writes the last records, summary.json and, if the run is done, evaluation.json. `output_names`
-  // are those of data::output_names. After its last communication, rank 0 waits for the disk.
-  // Collective.
+  // Writes the last records, summary.json and evaluation.json. `output_names` are those of
+  // data::output_names. After its last communication, rank 0 waits for the disk. Collective.
   Summary end(const CheckpointState& state, const Ending& ending,
               const std::vector<std::string>& output_names);
 
@@ -112,6 +121,8 @@ class Reporter {
   void report_rank_lags(int64_t step, Clock::time_point now, bool end);
   std::vector<double> by_stage(const std::vector<double>& by_rank) const;
   void note(const std::string& text);
+  // Warns of an event of a step, unless there were many of its kind before. Adds it to the `count`.
+  void warn_of_step(std::string text, int64_t& count);
   void write_start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed);
   void warn_of_sink_problems();
   Summary summary_of(const CheckpointState& state, const Ending& ending);
@@ -137,15 +148,18 @@ class Reporter {
   int64_t bad_records_ = 0;
   int64_t logged_bad_records_ = 0;
   int64_t not_finite_steps_ = 0;
+  int64_t loss_spikes_ = 0;
   bool warned_of_evaluation_ = false;  // whether it has warned of a non-finite evaluation loss
   int64_t skipped_checkpoints_ = 0;
   int64_t blocking_save_ = -1;  // the step of the last save that made others be skipped
   std::weak_ptr<const MetricsEvent> histograms_;  // the last, while sinks still need it
-  std::optional<Evaluation> evaluation_;          // the latest or, at the end, the best
+  std::optional<Evaluation> evaluation_;          // the latest
   int64_t evaluated_step_ = 0;                    // of evaluation_
-  int64_t evaluated_epoch_ = 0;                   // of evaluation_
-  int64_t best_epoch_ = -1;                       // epoch of evaluation_ if it is the best, else -1
-  std::optional<Evaluation> unshown_;             // not on a progress line yet
+  std::string best_metric_;                       // by which evaluations are compared
+  std::optional<EvalPoint> best_;                 // the best evaluation so far; only on rank 0
+  std::optional<BestCheckpoint> best_checkpoint_;
+  std::optional<DetailedEvaluation> detailed_;
+  std::optional<Evaluation> unshown_;  // not on a progress line yet
   // Set once a save has timed out waiting for metrics.jsonl. Later saves do not wait.
   std::shared_ptr<std::atomic<bool>> records_timed_out_ =
       std::make_shared<std::atomic<bool>>(false);

@@ -143,14 +143,15 @@ void RunLoop::evaluate() {
   if (stop_.stopped()) return;  // the evaluation runs after the run has resumed
   average_running_stats();
   step_.averages_changed();
-  const Evaluation result = parts_.evaluator->run([this] { return stop_requested(); },
-                                                  /*with_details=*/finished() && !ends_with_best());
+  const bool last = finished() && !ends_with_best();
+  const Evaluation result = parts_.evaluator->run([this] { return stop_requested(); }, last);
   if (result.stopped) return stop_.stop();
   state_.evaluation_due = false;
   evaluated_at_ = state_.step;
   saver_.update_best(result);
-  if (evaluation_is_due()) early_stopping_.count(result);
   reporter_.evaluated(state_, result);
+  if (evaluation_is_due()) early_stopping_.count(result);
+  if (last) reporter_.evaluated_in_detail({state_.step, state_.epoch, result});
 }
 
 void RunLoop::save() {
@@ -182,10 +183,12 @@ void RunLoop::save_final() {
 
 bool RunLoop::ends_with_best() const { return early_stopping_.configured() && !stop_.stopped(); }
 
-void RunLoop::evaluate_best(int64_t step, int64_t epoch) {
+void RunLoop::evaluate_result(const std::optional<BestCheckpoint>& best) {
   step_.averages_changed();
   const Evaluation result = parts_.evaluator->run([] { return false; }, /*with_details=*/true);
-  reporter_.evaluated_best(step, epoch, result);
+  if (best) reporter_.ends_with_best(*best);
+  reporter_.evaluated_in_detail(
+      {best ? best->step : state_.step, best ? best->epoch : state_.epoch, result});
 }
 
 Summary RunLoop::end() {

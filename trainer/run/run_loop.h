@@ -38,9 +38,9 @@ class RunLoop {
   void save_final();
   // Returns whether the result of the run is its best checkpoint rather than the final state.
   bool ends_with_best() const;
-  // Evaluates the best checkpoint, which was saved at this step and epoch and must have been
-  // loaded.
-  void evaluate_best(int64_t step, int64_t epoch);
+  // Evaluates the result of the run: the `best` checkpoint, which must have been loaded, or the
+  // final state if there is none.
+  void evaluate_result(const std::optional<BestCheckpoint>& best);
   // Writes the final records and returns the summary.
   Summary end();
 

@@ -82,7 +82,8 @@ std::string complete_line(const RunFolder& folder, const CheckpointState& state,
          "; raise train.early_stopping.patience to continue, or choose another --run-dir";
 }
 
-std::vector<std::string> closing_lines(const Summary& summary, std::optional<int64_t> best_epoch) {
+std::vector<std::string> closing_lines(const Summary& summary,
+                                       const std::optional<BestCheckpoint>& best) {
   std::vector<std::string> lines;
   lines.push_back(fmt::format(
       "{}: {}, {}{} in {}, {}, data wait {:.1f}%, exposed comm {:.1f}%, peak "
@@ -94,9 +95,10 @@ std::vector<std::string> closing_lines(const Summary& summary, std::optional<int
       100 * summary.data_wait_fraction, 100 * summary.exposed_comm_fraction,
       format_bytes(static_cast<double>(summary.peak_memory_bytes))));
   if (!summary.reason.empty()) lines.push_back("stopped early: " + summary.reason);
-  if (best_epoch) {
-    lines.push_back(fmt::format("best: step {} (epoch {}), used by export, eval and predict",
-                                summary.eval_step, *best_epoch));
+  if (best) {
+    lines.push_back(fmt::format(
+        "best: step {} (epoch {}), used by export, eval and predict{}", best->step, best->epoch,
+        best->step == summary.best_step ? ": " + metrics_text(summary.best) : ""));
   }
   if (summary.bad_records > 0) {
     lines.push_back(fmt::format("data: {} skipped (data.on_bad_record: SKIP)",

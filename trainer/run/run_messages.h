@@ -50,9 +50,15 @@ std::vector<std::string> opening_lines(const RunConfig& run, int ranks, const Ru
 std::string complete_line(const RunFolder& folder, const CheckpointState& state,
                           const std::string& why_early);
 
-// Returns the last lines. `best_epoch` is the epoch of the best checkpoint if the summary contains
-// its evaluation.
-std::vector<std::string> closing_lines(const Summary& summary, std::optional<int64_t> best_epoch);
+// The position of the best checkpoint.
+struct BestCheckpoint {
+  int64_t step = 0;
+  int64_t epoch = 0;
+};
+
+// Returns the last lines. `best` is the best checkpoint if that is the result of the run.
+std::vector<std::string> closing_lines(const Summary& summary,
+                                       const std::optional<BestCheckpoint>& best);
 // Returns a line for each sink that has dropped records.
 std::vector<std::string> dropped_lines(std::span<const DropCounts::Count> counts);
 // Returns how to resume a run that was stopped.

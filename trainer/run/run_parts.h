@@ -35,6 +35,7 @@ struct RunParts {
   std::unique_ptr<ops::Backend> backend;
   std::unique_ptr<data::Dataset> training;
   std::unique_ptr<data::Dataset> evaluation;
+  Predictions predictions;
   model::Graph graph;
   std::vector<model::Graph> shorter;  // networks for shorter samples (data.length_buckets)
   RunFolder folder;
@@ -53,10 +54,6 @@ struct RunParts {
   std::optional<FoundCheckpoint> resumed;               // the checkpoint that the run resumes from
   CheckpointState state;                                // the current state of training
   std::unique_ptr<CheckpointSaver> saver;
-
-  Predictions predictions() const {
-    return {training->spec().classes, training->spec().has_token_labels()};
-  }
 };
 
 }  // namespace trireme::train

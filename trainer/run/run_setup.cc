@@ -73,7 +73,8 @@ void RunSetup::open_inputs() {
   parts_.evaluation =
       open_data(config_, data::Part::kEvaluation, progress, parts_.training->columns());
   data::check_compatible(*parts_.training, *parts_.evaluation);
-  check_best_metric(config_, parts_.predictions());
+  parts_.predictions = predictions_of(config_.run, *parts_.evaluation);
+  check_best_metric(config_, *parts_.evaluation);
   parts_.order = training_order(config_, *parts_.training);
   parts_.mix = make_mix(config_, parts_.training->spec());
   balance_class_weights(config_, *parts_.training);
@@ -183,9 +184,9 @@ void RunSetup::create_loader() {
     evaluation.order = data::evaluation_order(parts_.order, *parts_.evaluation);
     const Step& step = *parts_.step;
     parts_.evaluator = std::make_unique<Evaluator>(
-        parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, step.parameters(),
-        step.evaluation_arrays(), step.activations(), step.plan(), evaluation, step.stage(),
-        parts_.shorter);
+        parts_.graph, *parts_.backend, communicator_, *parts_.evaluation, parts_.predictions,
+        step.parameters(), step.evaluation_arrays(), step.activations(), step.plan(), evaluation,
+        step.stage(), parts_.shorter);
   });
 }
 
@@ -203,12 +204,15 @@ void RunSetup::resume() {
   const CheckpointState& state = parts_.state;
   parts_.plan = std::make_unique<TrainingPlan>(config_.run, parts_.training->size(), state.step,
                                                SamplePosition{state.epoch, state.position});
+  for (const std::string& warning : schedule_warnings(config_.run, parts_.training->size())) {
+    parts_.reporter->warn(warning);
+  }
 }
 
 void RunSetup::create_saver() {
   parts_.saver =
       std::make_unique<CheckpointSaver>(config_.run, communicator_, *parts_.reporter, parts_.state,
-                                        parts_.step->state(), parts_.predictions());
+                                        parts_.step->state(), parts_.predictions);
   comm::together(communicator_, [&] {
     if (communicator_.rank() != 0) return;
     std::optional<fs::path> newest;
@@ -273,7 +277,7 @@ RunInfo RunSetup::info() const {
   info.steps_per_epoch = parts_.plan->steps_per_epoch();
   info.total_steps = parts_.plan->total_steps();
   info.tokens_per_sample = training.spec().tokens_per_sample();
-  info.predictions = parts_.predictions();
+  info.predictions = parts_.predictions;
   info.work = parts_.work.get();
   return info;
 }

@@ -34,7 +34,7 @@ class RunSetup {
 
   // Loads the best checkpoint, if there is one, into the step's arrays. Must be called once all
   // saves are done. Returns the position at which the state in the arrays was reached. Collective.
-  SavedPosition load_best() { return start_.load_best(); }
+  std::optional<BestCheckpoint> load_best() { return start_.load_best(); }
 
  private:
   bool stage(void (RunSetup::*work)());

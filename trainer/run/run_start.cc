@@ -222,7 +222,7 @@ void RunStart::resume_from(const std::string& path, const std::string& state_tex
 // samples or by another metric.
 void RunStart::drop_invalid_best(CheckpointState& state) const {
   const bool same_samples = !state.data || state.data->evaluation == data_->evaluation;
-  const std::string metric = best_metric(config_.run, parts_.predictions());
+  const std::string metric = best_metric(config_.run, parts_.predictions);
   const bool same_metric = state.best && state.best->metric == metric;
   const bool is_there = Checkpoints(parts_.folder.checkpoints(), 1).best().has_value();
   if (same_samples && same_metric && is_there) return;
@@ -231,8 +231,7 @@ void RunStart::drop_invalid_best(CheckpointState& state) const {
   state.stopping.reset();
 }
 
-SavedPosition RunStart::load_best() {
-  SavedPosition position{parts_.state.step, parts_.state.epoch};
+std::optional<BestCheckpoint> RunStart::load_best() {
   std::string found;
   std::optional<FoundCheckpoint> best;
   comm::together(communicator_, [&] {
@@ -247,12 +246,12 @@ SavedPosition RunStart::load_best() {
     found = to_json(best->state);
   });
   found = broadcast(communicator_, found, 0);
-  if (found.empty()) return position;
+  if (found.empty()) return std::nullopt;
   const CheckpointState state = state_from_json(found, "the best checkpoint");
   broadcast_arrays();
   load_parts();
   parts_.step->parameters_changed();
-  return {state.step, state.epoch};
+  return BestCheckpoint{state.step, state.epoch};
 }
 
 }  // namespace trireme::train

@@ -17,12 +17,6 @@
 
 namespace trireme::train {
 
-// The position in the training at which a checkpoint was saved.
-struct SavedPosition {
-  int64_t step = 0;
-  int64_t epoch = 0;
-};
-
 class RunStart {
  public:
   // All arguments must outlive this object.
@@ -39,10 +33,9 @@ class RunStart {
   // Fills the step's arrays and sets the state of training. Requires a step and a reporter. Throws
   // if the run cannot resume from the checkpoint. Collective.
   void load();
-  // Loads the best checkpoint of the run, at its end. Changes nothing if there is none, because no
-  // evaluation gave a finite value. Returns the position at which the state in the arrays was
-  // reached. Collective.
-  SavedPosition load_best();
+  // Loads the best checkpoint of the run, at its end, and returns its position. If there is none,
+  // because no evaluation gave a finite value, changes nothing and returns nullopt. Collective.
+  std::optional<BestCheckpoint> load_best();
   // Returns whether the run resumes from a checkpoint of its own folder. Only on rank 0.
   bool resumes_own_checkpoint() const;
 

@@ -65,10 +65,7 @@ TrainResult train(const Config& given, comm::Communicator& communicator,
   setup.start_records();
   loop.run();
   loop.save_final();
-  if (loop.ends_with_best()) {
-    const SavedPosition best = setup.load_best();
-    loop.evaluate_best(best.step, best.epoch);
-  }
+  if (loop.ends_with_best()) loop.evaluate_result(setup.load_best());
   const Summary summary = loop.end();
   return {stop.stopped() ? ExitCode::kResumable : ExitCode::kDone, parts.folder.path.string(),
           summary};

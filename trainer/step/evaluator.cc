@@ -72,7 +72,7 @@ class Scores {
 
 struct Evaluator::State {
   State(const model::Graph& graph, ops::Backend& its_backend, comm::Communicator& its_communicator,
-        const data::Dataset& its_dataset, model::Parameters its_parameters,
+        const data::Dataset& its_dataset, const Predictions& what, model::Parameters its_parameters,
         model::ModelArrays arrays, std::span<std::byte> shared_activations,
         const BatchPlan& its_plan, const data::LoaderOptions& its_loading, PipelineStage its_stage,
         std::span<const model::Graph> shorter)
@@ -80,6 +80,7 @@ struct Evaluator::State {
         device(its_backend.device()),
         communicator(its_communicator),
         dataset(its_dataset),
+        predicted(what),
         parameters(std::move(its_parameters)),
         plan(its_plan),
         rows(plan.micro),
@@ -267,27 +268,35 @@ struct Evaluator::State {
                       result.bad.first.empty() ? "" : result.bad.first.front()),
           ExitCode::kBadData, 0);
     }
-    const double weight = sums[ops::kMetricWeight];
-    result.metrics.loss = weight > 0 ? sums[ops::kMetricLoss] / weight : 0;
-    const double labels = std::max(1.0, sums[ops::kMetricLabels]);
-    result.metrics.accuracy = sums[ops::kMetricTop1] / labels;
-    result.metrics.top5 = sums[ops::kMetricTop5] / labels;
-    result.metrics.perplexity = std::exp(*result.metrics.loss);
-    if (const double bytes = dataset.spec().bytes_per_token; bytes > 0) {
-      result.metrics.bits_per_byte = *result.metrics.loss / std::numbers::ln2 / bytes;
-    }
-    for (const MetricInfo& metric : kEvaluationMetrics) {
-      if (!metric.is_for({dataset.spec().classes, dataset.spec().has_token_labels()}))
-        (result.metrics.*metric.value).reset();
-    }
+    set_loss_metrics(sums, result.metrics);
     result.seconds = seconds_since(start);
     return result;
+  }
+
+  // Sets the metrics that follow from the sums of the loss. They have no value if no label counts.
+  void set_loss_metrics(const std::array<double, ops::kMetricCount>& sums,
+                        EvaluationMetrics& to) const {
+    if (const double weight = sums[ops::kMetricWeight]; weight > 0) {
+      to.objective = sums[ops::kMetricLoss] / weight;
+    }
+    if (const double labels = sums[ops::kMetricLabels]; labels > 0) {
+      const double loss = sums[ops::kMetricPlainLoss] / labels;
+      to.loss = loss;
+      to.accuracy = sums[ops::kMetricTop1] / labels;
+      to.top5 = sums[ops::kMetricTop5] / labels;
+      to.perplexity = std::exp(loss);
+      to.bits_per_byte = loss / std::numbers::ln2 / dataset.spec().bytes_per_token;
+    }
+    for (const MetricInfo& metric : kEvaluationMetrics) {
+      if (!metric.is_for(predicted)) (to.*metric.value).reset();
+    }
   }
 
   ops::Backend& backend;
   Device& device;
   comm::Communicator& communicator;
   const data::Dataset& dataset;
+  const Predictions predicted;
   model::Parameters parameters;
   const BatchPlan plan;
   const int64_t rows;  // of a pass
@@ -310,12 +319,13 @@ struct Evaluator::State {
 
 Evaluator::Evaluator(const model::Graph& graph, ops::Backend& backend,
                      comm::Communicator& communicator, const data::Dataset& dataset,
-                     model::Parameters parameters, const model::ModelArrays& arrays,
-                     std::span<std::byte> activations, const BatchPlan& plan,
-                     const data::LoaderOptions& loading, const PipelineStage& stage,
-                     std::span<const model::Graph> shorter)
-    : state_(std::make_unique<State>(graph, backend, communicator, dataset, std::move(parameters),
-                                     arrays, activations, plan, loading, stage, shorter)) {}
+                     const Predictions& predictions, model::Parameters parameters,
+                     const model::ModelArrays& arrays, std::span<std::byte> activations,
+                     const BatchPlan& plan, const data::LoaderOptions& loading,
+                     const PipelineStage& stage, std::span<const model::Graph> shorter)
+    : state_(std::make_unique<State>(graph, backend, communicator, dataset, predictions,
+                                     std::move(parameters), arrays, activations, plan, loading,
+                                     stage, shorter)) {}
 Evaluator::~Evaluator() = default;
 
 Evaluation Evaluator::run(const std::function<bool()>& stop_requested, bool with_details) {

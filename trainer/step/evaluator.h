@@ -37,7 +37,8 @@ struct Evaluation {
 
 class Evaluator {
  public:
-  // Compiles the network for inference on plan.micro rows at a time. With plan.has_streams, samples
+  // Compiles the network for inference on plan.micro rows at a time. Measures the metrics that are
+  // for these `predictions` of the samples. With plan.has_streams, samples
   // are divided into as many streams as a batch of the plan has rows, whatever the number of ranks,
   // and stateful layers carry their states from batch to batch. `arrays` holds the parameters and
   // running statistics. `activations` is used as workspace if it is large enough; otherwise the
@@ -47,10 +48,11 @@ class Evaluator {
   // must have been compiled with `parameters`; all ranks must then use the evaluator together. All
   // arguments passed by reference must outlive the evaluator.
   Evaluator(const model::Graph& graph, ops::Backend& backend, comm::Communicator& communicator,
-            const data::Dataset& dataset, model::Parameters parameters,
-            const model::ModelArrays& arrays, std::span<std::byte> activations,
-            const BatchPlan& plan, const data::LoaderOptions& loading,
-            const PipelineStage& stage = {}, std::span<const model::Graph> shorter = {});
+            const data::Dataset& dataset, const Predictions& predictions,
+            model::Parameters parameters, const model::ModelArrays& arrays,
+            std::span<std::byte> activations, const BatchPlan& plan,
+            const data::LoaderOptions& loading, const PipelineStage& stage = {},
+            std::span<const model::Graph> shorter = {});
   ~Evaluator();
 
   // Evaluates every sample exactly once, split over the ranks. Checks `stop_requested` between

@@ -58,7 +58,7 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
     const StepState& step = state(args, O::kState);
     const Metrics metrics{args[O::kMetrics], metrics_dtype};
     const int64_t valid = step.valid_rows * op.labels_per_sample - op.first_row;
-    double loss = 0, weight = 0, top1 = 0, top5 = 0, labels = 0, samples = 0;
+    double loss = 0, plain_loss = 0, weight = 0, top1 = 0, top5 = 0, labels = 0, samples = 0;
     for (int64_t r = 0; r < rows; ++r) {
       samples += r < valid && (op.first_row + r) % op.labels_per_sample == 0;
       const double* logits = in(args, O::kLogits) + r * classes;
@@ -90,6 +90,7 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
                                   double{op.label_smoothing} / static_cast<double>(classes));
         total += target[c];
         loss += target[c] * (log_sum - logits[c]);
+        plain_loss += wanted[c] * (log_sum - logits[c]);
       }
       if (op.class_weights.empty()) total = 1;  // probabilities are assumed to sum to 1
       for (size_t c = 0; dlogits && c < target.size(); ++c) {
@@ -103,6 +104,7 @@ Plan plan(const SoftmaxCrossEntropy& op, Specs specs) {
     metrics.add(kMetricSamples, samples);
     metrics.add(kMetricWeight, weight);
     metrics.add(kMetricLabels, labels);
+    metrics.add(kMetricPlainLoss, plain_loss);
   });
 }
 
@@ -127,6 +129,7 @@ Plan plan(const MeanSquaredError&, Specs specs) {
     }
     const Metrics metrics{args[O::kMetrics], metrics_dtype};
     metrics.add(kMetricLoss, loss);
+    metrics.add(kMetricPlainLoss, loss);
     metrics.add(kMetricSamples, step.valid_rows);
     metrics.add(kMetricWeight, step.valid_rows);
     metrics.add(kMetricLabels, step.valid_rows);

@@ -148,7 +148,7 @@ void TensorBoardSink::open() {
 void TensorBoardSink::add(const Summaries& summaries) { file_->add(summaries.event); }
 
 void TensorBoardSink::write(const MetricsEvent& event) {
-  if (!std::holds_alternative<StepRecord>(event.record)) write_pending();
+  if (is_one_of<EvaluationRecord, EndRecord>(event.record)) write_pending();
   std::visit(
       Overloaded{[](const CheckpointRecord&) {}, [](const NotFiniteRecord&) {},
                  [](const LossSpikeRecord&) {}, [](const ConsoleText&) {}, [](const LogLine&) {},

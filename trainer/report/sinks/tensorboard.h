@@ -16,7 +16,7 @@ namespace trireme::train {
 class TensorBoardSink : public Sink {
  public:
   // Limits how many step records are written (a token bucket), so that TensorBoard can still open
-  // a run of millions of steps. The latest step is always written.
+  // a run of millions of steps. The latest step before an evaluation or the end is always written.
   static constexpr double kStepBurst = 1000;
   static constexpr double kStepsPerSecond = 2;
 
