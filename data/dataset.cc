@@ -101,6 +101,9 @@ std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part f
   throw ConfigError("data", "has no format");  // unreachable: check() has verified it
 }
 
+// Runs with different seeds are evaluated on the same masks.
+constexpr uint64_t kEvaluationMaskSeed = 1;
+
 // Sets the normalization of another dataset's inputs.
 class Normalized final : public WrappedDataset {
  public:
@@ -152,7 +155,10 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
   if (holds_out) {
     dataset = make_subset(std::move(dataset), config.holdout(), config.holdout_seed(), part);
   }
-  if (config.has_mask()) dataset = with_masks(std::move(dataset), config.mask(), options.seed);
+  if (config.has_mask()) {
+    const uint64_t seed = part == Part::kTraining ? options.seed : kEvaluationMaskSeed;
+    dataset = with_masks(std::move(dataset), config.mask(), seed);
+  }
   if (config.has_mix()) dataset = with_soft_labels(std::move(dataset));
   if (!config.has_normalize()) return dataset;
   return std::make_unique<Normalized>(std::move(dataset), config);

@@ -31,6 +31,7 @@
 #include "trainer/config/run_folder.h"
 #include "trainer/optimizer/training_plan.h"
 #include "trainer/run/train.h"
+#include "trainer/step/batch_statistics.h"
 
 namespace trireme::cli {
 namespace {
@@ -41,7 +42,7 @@ constexpr int64_t kSamplesRead = 32;  // per part: training and evaluation
 
 struct CheckOptions : ConfigOptions {
   std::string path;
-  int ranks = 1;
+  int ranks = 0;  // 0: as many as pipeline stages
   bool no_data = false;
   bool accept_data_change = false;
 };
@@ -204,7 +205,10 @@ size_t print_network(train::Config& config, const Samples& samples, const CheckO
   print_row("eval", samples.eval_text);
   print_row("weights", weights_row(config));
   const train::BatchPlan batch = plan ? plan->batch : train::plan_batch(config, ranks);
+  train::require_statistics(target.config, graph, batch, ranks, samples.train);
   print_row("batch", length_text(config, batch, samples, ranks));
+  print_row("warning",
+            train::statistics_warning(graph, batch, train::grid_of(target.config.run, 0, ranks)));
   print_row("padding", train::padding_text(config, order));
   print_row("stages", stages_text(target.config, ranks));
   print_row("memory", plan ? memory_text(target.config, *plan) : "not planned: " + problem);
@@ -274,8 +278,9 @@ fs::path check_folder(const train::Config& config, size_t bytes) {
   return saved.empty() ? fs::path() : checkpoints;
 }
 
-int check(const CheckOptions& options) {
+int check(CheckOptions options) {
   train::Config config = train::load_config(options.path, options.all_assignments());
+  if (options.ranks == 0) options.ranks = std::max(1, config.run.parallel().stages());
   for (const std::string& warning : config.warnings) print_row("warning", warning);
   std::vector<std::string> checked{"fields"};
   std::vector<std::string> skipped;
@@ -320,7 +325,9 @@ void add_config_check(ArgumentParser config, Command& chosen) {
       config.add_command("check", "Check that this machine can train a configuration");
   command.add_option("CONFIG", options->path, "Configuration file (*.txtpb)").required();
   options->add_to(command);
-  command.add_option("--ranks", options->ranks, "Number of ranks to plan for (default: 1)")
+  command
+      .add_option("--ranks", options->ranks,
+                  "Number of ranks to plan for (default: parallel.stages)")
       .positive();
   command.add_flag("--accept-data-change", options->accept_data_change,
                    "As in `trireme train`: accept data that differs from the checkpoint's");

@@ -15,6 +15,7 @@
 #include "trainer/config/device.h"
 #include "trainer/config/grid.h"
 #include "trainer/config/inputs.h"
+#include "trainer/step/batch_statistics.h"
 #include "trainer/step/pipeline_schedule.h"
 
 namespace trireme::cli {
@@ -254,9 +255,11 @@ void print_plan(const InspectOptions& options, Target target, const model::Graph
   print_choices(target, graph, *plan, measured);
   print_stages(target, graph, *plan, layouts);
   print_layouts(layouts, options, ranks);
-  const std::string warning = train::pipeline_warning(target.config, batch, ranks);
-  if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
-  if (!problem.empty()) fmt::print(stderr, "warning: {}\n", problem);
+  const train::Grid grid = train::grid_of(target.config.run, 0, ranks);
+  for (const std::string& warning : {train::pipeline_warning(target.config, batch, ranks),
+                                     train::statistics_warning(graph, batch, grid), problem}) {
+    if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
+  }
   if (options.listing) fmt::print("\n{}", plan->program->listing());
 }
 

@@ -2,7 +2,9 @@
 // an exit code. Besides this file, only the watchdog (comm/watchdog.h) and the expiry of the grace
 // period (trainer/run/stop_signals.h) print a failure and end the process.
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -189,11 +191,20 @@ void open_standard_streams() {
   }
 }
 
+// The heap of each thread reserves 64 MiB of addresses, so with a limit of the address space
+// (`ulimit -v`) threads share one.
+void reserve_few_addresses() {
+  rlimit addresses{};
+  const bool limited = getrlimit(RLIMIT_AS, &addresses) == 0 && addresses.rlim_cur != RLIM_INFINITY;
+  if (limited) mallopt(M_ARENA_MAX, 1);
+}
+
 }  // namespace
 }  // namespace trireme::cli
 
 int main(int argc, char** argv) {
   trireme::cli::open_standard_streams();
+  trireme::cli::reserve_few_addresses();
   const trireme::cli::Command command = trireme::cli::parse_command_line(argc, argv);
   trireme::limit_openmp_spinning(argv);
   return trireme::cli::checked_output(trireme::cli::run(command));

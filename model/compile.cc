@@ -392,7 +392,8 @@ CompiledNetwork compile_network(const Graph& graph, ops::Backend& backend,
   }
 
   CompiledNetwork network;
-  network.values = std::move(emitter->values());
+  network.values.assign(std::make_move_iterator(emitter->values().begin()),
+                        std::make_move_iterator(emitter->values().end()));
   network.instructions = std::move(emitter->instructions());
   network.forward_instructions = remove_dead(network.instructions, network.values,
                                              static_cast<size_t>(emitter->forward_instructions()));

@@ -3,6 +3,7 @@
 // from that of the value, a reorder is inserted.
 #pragma once
 
+#include <deque>
 #include <initializer_list>
 #include <map>
 #include <memory>
@@ -136,6 +137,7 @@ class Emitter {
   // Returns the targets with one row for each row of the loss's input: labels [B, T] as [B * T].
   ValueId target_rows();
   ValueId metrics() const { return metrics_; }
+  // Returns a reference that stays valid; the layout of the value may be chosen later.
   const TensorSpec& spec(ValueId value) const { return values_[static_cast<size_t>(value)].spec; }
   int64_t batch() const { return options_.batch; }
   // Returns the dtype of gradients and statistics, which does not depend on the compute dtype: f32,
@@ -153,7 +155,7 @@ class Emitter {
   void accumulate_gradient(int i, ValueId gradient);
 
   // --- For the compiler.
-  std::vector<Value>& values() { return values_; }
+  std::deque<Value>& values() { return values_; }
   std::vector<Instruction>& instructions() { return instructions_; }
   int forward_instructions() const { return forward_instructions_; }
   size_t cache_bytes() const { return cache_bytes_; }
@@ -196,7 +198,7 @@ class Emitter {
   CompileOptions options_;
   Parameters& parameters_;
 
-  std::vector<Value> values_;
+  std::deque<Value> values_;  // references to a spec() stay valid when values are added
   std::vector<Instruction> instructions_;
   std::vector<NodeState> nodes_;
   std::vector<ValueId> parameter_values_;

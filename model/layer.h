@@ -111,9 +111,10 @@ class Layer {
   // Emits an operation that computes this layer, the loss of its output and, in training, the
   // gradients of parameters and inputs, in place of forward() and backward().
   virtual void emit_with_loss(Emitter& /*emit*/, const ops::SoftmaxCrossEntropy& /*loss*/) const {}
-  // Returns whether training uses statistics of only this rank's part of the batch, so that results
-  // depend on the number of ranks.
-  virtual bool uses_rank_statistics() const { return false; }
+  // The samples over which the layer computes statistics in training, a mean for each channel:
+  // those of a micro-batch on this rank or on all ranks.
+  enum class Statistics { kNone, kOfRank, kOfAllRanks };
+  virtual Statistics statistics() const { return Statistics::kNone; }
   // Returns whether the output is the input, in training and in inference.
   virtual bool is_identity() const { return false; }
 };

@@ -29,7 +29,8 @@ struct BatchNormStatistics {
 // Normalizes with the statistics of the batch and updates the running statistics. gamma, beta,
 // running mean and var are f32 [C] (f64 in the reference). kSaved, of the same dtype, is [2 * C]:
 // mean, then inv_std. kResidual and kSums are optional. running = (1 - momentum) * running +
-// momentum * batch (with the unbiased variance), unless valid_rows is 0 or kRunningMean is absent.
+// momentum * batch (with the unbiased variance), unless kRunningMean is absent or there are no
+// values at all. With kSums, a rank without valid rows updates them as the others do.
 struct BatchNormForward {
   enum Arg {
     kX,

@@ -94,7 +94,7 @@ void TrustRatios::check(const Checker& c) const {
 const OpInfo Update::kInfo{.name = "update",
                            .args = {{"parameters", Use::kInOut},
                                     {"gradients", Use::kIn},
-                                    {"sum of squares", Use::kIn, kOptional},
+                                    {"sum of squares", Use::kInOut, kOptional},
                                     {"loss scale", Use::kIn, kOptional},
                                     {"metrics", Use::kIn, kOptional},
                                     {"state", Use::kIn},

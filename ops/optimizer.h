@@ -2,10 +2,12 @@
 // state. An element has the same index in all arrays, independent of the layouts of the tensors.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
 #include "core/vectorized.h"
+#include "ops/loss_scale.h"
 #include "ops/op_info.h"
 #include "ops/step_state.h"
 #include "ops/update_rule.h"
@@ -70,6 +72,28 @@ TRIREME_INLINE constexpr double label_correction(const StepState& state, double 
   return weight > 0 ? static_cast<double>(state.labels) / weight : 0;
 }
 
+// What an update does with the gradients.
+struct GradientScaling {
+  bool is_skipped = false;  // nothing is updated
+  bool overflows = false;   // the reason: a finite norm exceeds kMaxGradientNorm
+  float factor = 1;         // of the gradients: inverse loss scale, label correction, clipping
+};
+// Returns the scaling for the arguments of an Update; the correction is label_correction() or 1.
+template <class Rule>
+TRIREME_INLINE constexpr GradientScaling gradient_scaling(float max_norm, const double* squares,
+                                                          const LossScale* loss_scale,
+                                                          double correction) {
+  if (loss_scale && !is_applied(*squares)) return {.is_skipped = true};
+  const double unscaled =
+      loss_scale ? correction / static_cast<double>(loss_scale->scale) : correction;
+  const double norm = squares ? std::sqrt(*squares) * unscaled : 0;
+  if (max_norm > 0 && norm > max_norm) {
+    return {.factor = static_cast<float>(unscaled * max_norm / norm)};
+  }
+  const bool overflows = loss_scale && norm > kMaxGradientNorm<Rule>;
+  return {.is_skipped = overflows, .overflows = overflows, .factor = static_cast<float>(unscaled)};
+}
+
 // Updates all parameters by a rule (update_rule.h). kParameters and kGradients are f32 (f64 in the
 // reference), as are kTrustRatios, which layer-wise rules require, and the slots of the rule, which
 // are the last args. kLowPrecision, optional, receives a copy of the updated parameters in its
@@ -78,7 +102,8 @@ TRIREME_INLINE constexpr double label_correction(const StepState& state, double 
 // With max_norm > 0, gradients are first scaled by min(1, max_norm / sqrt(kSquares)). With the
 // optional kLossScale (see loss_scale.h), gradients and kSquares are those of the scaled loss:
 // gradients are divided by the scale first, clipping uses the norm after that division, and the
-// update is skipped if kSquares is not finite. kSquares is required in both cases. The number of
+// update is skipped if kSquares is not finite, or if the norm left exceeds kMaxGradientNorm;
+// then kSquares is negated, so that it says why. kSquares is required in both cases. The number of
 // the step is StepState::step + 1 - LossScale::skipped.
 //
 // With the optional kMetrics [kMetricCount], gradients and kSquares are those of the sum of losses

@@ -19,6 +19,7 @@
 
 #include <array>
 #include <cmath>
+#include <limits>
 #include <span>
 #include <utility>
 #include <variant>
@@ -263,6 +264,15 @@ template <class Rule>
 constexpr bool kLayerWise = requires {
   &Rule::trust_ratio;
 };
+
+// The largest L2 norm of a gradient that the rule can process in f32. A larger one would have a
+// square that is infinite, and so would be the second moment of Adam and LAMB, for all later steps.
+template <class Rule>
+inline constexpr double kMaxGradientNorm = std::numeric_limits<double>::infinity();
+template <>
+inline constexpr double kMaxGradientNorm<Adam> = 1.8446743e19;
+template <>
+inline constexpr double kMaxGradientNorm<Lamb> = kMaxGradientNorm<Adam>;
 
 constexpr bool is_layer_wise(const UpdateRule& rule) {
   return std::visit([]<class Rule>(const Rule&) { return kLayerWise<Rule>; }, rule);

@@ -43,7 +43,9 @@ class BatchNorm final : public Layer {
     return ChannelScale{config_.epsilon(), relu_ ? ops::Activation::kRelu : ops::Activation::kNone};
   }
 
-  bool uses_rank_statistics() const override { return !config_.sync(); }
+  Statistics statistics() const override {
+    return config_.sync() ? Statistics::kOfAllRanks : Statistics::kOfRank;
+  }
 
   ValueId forward(Emitter& emit) const override {
     const ValueId x = emit.input();

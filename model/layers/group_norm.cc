@@ -24,6 +24,12 @@ class GroupNorm final : public Layer {
       throw Error(fmt::format("group_norm.num_groups: {} does not divide the {} channels of {}",
                               config_.num_groups(), channels[0], inputs[0].to_string()));
     }
+    if (inputs[0].elements() == config_.num_groups()) {
+      throw Error(fmt::format(
+          "group_norm.num_groups: each of the {} groups of {} has a single value, whose "
+          "normalized value is always 0",
+          config_.num_groups(), inputs[0].to_string()));
+    }
     Signature signature{.output = inputs[0], .parameters = {}, .running_stats = {}};
     if (config_.affine()) {
       declare_scale_and_shift(signature, channels, {Initializer::Kind::kConstant, 1, 0});

@@ -21,6 +21,12 @@ class LayerNorm final : public Layer {
     if (!(epsilon_ > 0)) throw Error(fmt::format("{}.epsilon: must be positive", kind()));
     Signature signature{.output = inputs[0], .parameters = {}, .running_stats = {}};
     const Shape features{inputs[0][inputs[0].rank() - 1]};
+    if (centered_ && features[0] == 1) {
+      throw Error(
+          fmt::format("layer_norm: needs at least 2 features, since the normalized value of a "
+                      "single one is always 0, got {}",
+                      inputs[0].to_string()));
+    }
     constexpr Initializer kOnes{Initializer::Kind::kConstant, 1, 0};
     if (centered_) {
       declare_scale_and_shift(signature, features, kOnes);

@@ -37,7 +37,7 @@ void finish_statistics(const BatchNormForward& op, const ChannelView& view, int6
     const double var = std::max(0.0, square - mean * mean);
     a.saved[c] = static_cast<float>(mean);
     a.saved[channels + c] = static_cast<float>(1 / std::sqrt(var + op.epsilon));
-    if (!a.running_mean || valid == 0) continue;
+    if (!a.running_mean || count == 0) continue;
     const double unbiased = count > 1 ? var * count / (count - 1) : var;
     a.running_mean[c] += op.momentum * static_cast<float>(mean - a.running_mean[c]);
     a.running_var[c] += op.momentum * static_cast<float>(unbiased - a.running_var[c]);

@@ -1,6 +1,6 @@
 #include "ops/loss_scale.h"
 
-#include <cmath>
+#include <algorithm>
 
 #include "ops/choose_layouts.h"
 #include "ops/cpu/plans.h"
@@ -17,10 +17,15 @@ Plan plan(const ScaleLoss&, const EnginePtr&, Specs given) {
 }
 
 Plan plan(const AdjustLossScale& op, const EnginePtr&, Specs given) {
-  return host_op(in_row_major(given), [op](Args args, void*) {
-    const double squares = *pointer<const double>(args, AdjustLossScale::kSquares);
-    auto& scale = *pointer<LossScale>(args, AdjustLossScale::kScale);
-    scale = adjusted(scale, std::isfinite(squares), op.growth_steps);
+  using Op = AdjustLossScale;
+  const int64_t stats = given[Op::kRunningStats].shape.elements();
+  return host_op(in_row_major(given), [op, stats](Args args, void*) {
+    const bool applied = is_applied(*pointer<const double>(args, Op::kSquares));
+    auto& scale = *pointer<LossScale>(args, Op::kScale);
+    scale = adjusted(scale, applied, op.growth_steps);
+    if (applied || stats == 0) return;
+    std::copy_n(pointer<const float>(args, Op::kRunningStatsBefore), stats,
+                pointer<float>(args, Op::kRunningStats));
   });
 }
 

@@ -2,8 +2,8 @@
 #include "ops/optimizer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <optional>
+#include <type_traits>
 
 #include "core/parallel.h"
 #include "ops/choose_layouts.h"
@@ -64,18 +64,6 @@ TRIREME_VECTORIZED double sum_of_squares(const float* x, int64_t count) {
   return sum;
 }
 
-// Returns the factor of gradients: the inverse loss scale times the correction of the number of
-// labels and the factor that clips their norm to max_norm. Returns nullopt if they are not finite
-// and the update is skipped.
-std::optional<float> gradient_factor(float max_norm, const double* squares,
-                                     const LossScale* loss_scale, double correction) {
-  if (loss_scale && !std::isfinite(*squares)) return std::nullopt;
-  const double unscaled =
-      loss_scale ? correction / static_cast<double>(loss_scale->scale) : correction;
-  const double norm = max_norm > 0 ? std::sqrt(*squares) * unscaled : 0;
-  return static_cast<float>(norm > max_norm ? unscaled * max_norm / norm : unscaled);
-}
-
 // Values that are the same for all elements in a step.
 template <class Rule>
 struct StepNumbers {
@@ -89,18 +77,21 @@ struct StepNumbers {
   }
 };
 
-// Returns the numbers of a step of Update or TensorSquares, or nullopt if the update is skipped.
+// Returns the numbers of a step of Update or TensorSquares, or nullopt if the update is skipped; an
+// Update then notes in kSquares whether the reason is an overflow.
 template <class Op, class Rule>
 std::optional<StepNumbers<Rule>> step_numbers(const Rule& rule, float max_norm, Args args) {
   const auto& state = *pointer<StepState>(args, Op::kState);
   const auto* loss_scale = pointer<LossScale>(args, Op::kLossScale);
   const auto* metrics = pointer<float>(args, Op::kMetrics);
-  const std::optional<float> factor = gradient_factor(
-      max_norm, pointer<double>(args, Op::kSquares), loss_scale,
+  auto* squares = pointer<double>(args, Op::kSquares);
+  const GradientScaling scaling = gradient_scaling<Rule>(
+      max_norm, squares, loss_scale,
       metrics ? label_correction(state, static_cast<double>(metrics[kMetricWeight])) : 1);
-  if (!factor) return std::nullopt;
+  if (scaling.overflows && std::is_same_v<Op, Update>) *squares = -*squares;
+  if (scaling.is_skipped) return std::nullopt;
   const auto number = static_cast<double>(state.step + 1 - (loss_scale ? loss_scale->skipped : 0));
-  return StepNumbers<Rule>{*factor, state.learning_rate, number, rule.at_step(number)};
+  return StepNumbers<Rule>{scaling.factor, state.learning_rate, number, rule.at_step(number)};
 }
 
 template <class Rule, class... Slot>

@@ -126,15 +126,15 @@ struct FinishForward {
   float *running_mean, *running_var, *saved;
 
   __device__ void operator()(int64_t channel, double first, double second) const {
-    const int64_t valid = matrix.valid(state);
-    const ChannelSums sums = given ? given_sums(given, matrix.channels, channel)
-                                   : ChannelSums{first, second, static_cast<double>(valid)};
+    const ChannelSums sums =
+        given ? given_sums(given, matrix.channels, channel)
+              : ChannelSums{first, second, static_cast<double>(matrix.valid(state))};
     const double mean = sums.mean_first();
     const double difference = sums.mean_second() - mean * mean;
     const double var = difference < 0 ? 0 : difference;
     saved[channel] = static_cast<float>(mean);
     saved[matrix.channels + channel] = static_cast<float>(1 / sqrt(var + op.epsilon));
-    if (!running_mean || valid == 0) return;
+    if (!running_mean || sums.count == 0) return;
     const double unbiased = sums.count > 1 ? var * sums.count / (sums.count - 1) : var;
     running_mean[channel] += op.momentum * static_cast<float>(mean - running_mean[channel]);
     running_var[channel] += op.momentum * static_cast<float>(unbiased - running_var[channel]);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -146,33 +147,33 @@ struct StepNumbers {
 };
 
 template <class Rule>
-__global__ void numbers_kernel(Rule rule, float max_norm, MovingAverage average,
-                               const double* squares, const LossScale* loss_scale,
+__global__ void numbers_kernel(Rule rule, float max_norm, MovingAverage average, double* squares,
+                               bool notes_overflow, const LossScale* loss_scale,
                                const float* metrics, const StepState* state,
                                StepNumbers<Rule>* numbers) {
-  numbers->skipped = loss_scale && !isfinite(*squares);
   const double correction =
       metrics ? label_correction(*state, static_cast<double>(metrics[kMetricWeight])) : 1;
-  const double unscaled =
-      loss_scale ? correction / static_cast<double>(loss_scale->scale) : correction;
-  const double norm = max_norm > 0 ? sqrt(*squares) * unscaled : 0;
-  numbers->gradient_factor =
-      static_cast<float>(norm > max_norm ? unscaled * max_norm / norm : unscaled);
+  const GradientScaling scaling = gradient_scaling<Rule>(max_norm, squares, loss_scale, correction);
+  if (scaling.overflows && notes_overflow) *squares = -*squares;
+  numbers->skipped = scaling.is_skipped;
+  numbers->gradient_factor = scaling.factor;
   numbers->learning_rate = state->learning_rate;
   const auto number = static_cast<double>(state->step + 1 - (loss_scale ? loss_scale->skipped : 0));
   numbers->average_weight = static_cast<float>(average.weight(number));
   numbers->step = rule.at_step(number);
 }
 
-// Computes the numbers of a step of Update or TensorSquares.
+// Computes the numbers of a step of Update or TensorSquares. If an Update is skipped, notes in
+// kSquares whether the reason is an overflow.
 template <class Op, class Rule>
 void launch_numbers(const char* name, const Rule& rule, float max_norm,
                     const MovingAverage& average, Stream& stream, Args args,
                     StepNumbers<Rule>* numbers) {
-  trireme::cuda::launch(
-      name, numbers_kernel<Rule>, {.blocks = dim3(1), .threads = dim3(1)}, stream, rule, max_norm,
-      average, pointer<double>(args, Op::kSquares), pointer<LossScale>(args, Op::kLossScale),
-      pointer<float>(args, Op::kMetrics), pointer<StepState>(args, Op::kState), numbers);
+  trireme::cuda::launch(name, numbers_kernel<Rule>, {.blocks = dim3(1), .threads = dim3(1)}, stream,
+                        rule, max_norm, average, pointer<double>(args, Op::kSquares),
+                        std::is_same_v<Op, Update>, pointer<LossScale>(args, Op::kLossScale),
+                        pointer<float>(args, Op::kMetrics), pointer<StepState>(args, Op::kState),
+                        numbers);
 }
 
 struct Squares {

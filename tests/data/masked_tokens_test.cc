@@ -98,6 +98,13 @@ TEST_F(MaskedTokensTest, DependOnSeedEpochAndSampleOnly) {
   EXPECT_EQ(patterns.size(), 20u);
 }
 
+// Runs with different seeds can be compared.
+TEST_F(MaskedTokensTest, OfEvaluationsDoNotDependOnTheSeed) {
+  const auto first = open("token: 1", 1, Part::kEvaluation);
+  const auto second = open("token: 1", 2, Part::kEvaluation);
+  for (int64_t i = 0; i < 10; ++i) EXPECT_EQ(read(*first, i), read(*second, i));
+}
+
 TEST_F(MaskedTokensTest, ATokenOfItsOwnIsAdded) {
   const auto dataset = open("probability: 1");
   EXPECT_EQ(dataset->spec().classes, 21);

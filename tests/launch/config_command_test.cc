@@ -101,6 +101,36 @@ TEST(ConfigCheck, ReportsErrorsInConfigurationAndData) {
   EXPECT_NE(data.error.find("data.root"), std::string::npos) << data.error;
 }
 
+TEST(ConfigCheck, SaysOverWhichSamplesBatchNormComputesStatistics) {
+  const Scratch scratch;
+  const std::string file = scratch.write("norm.txtpb", R"(
+model { network {
+  layer { dense { units: 8 } } layer { name: "norm" batch_norm {} } layer { relu {} }
+  layer { dense { units: 4 } } layer { softmax_cross_entropy {} }
+} }
+data { synthetic { shape: [8] classes: 4 count: 64 eval_count: 16 } }
+batch { global: 16 } train { epochs: 1 device: "cpu" } schedule { learning_rate: 0.1 }
+)");
+  const auto check = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"config", "check", file});
+    return run(more);
+  };
+  EXPECT_EQ(check({"--ranks", "2"}).out.find("warning"), std::string::npos);
+  const std::string warning =
+      "warning   batch norm (layer 'norm') computes its statistics over micro-batches of ";
+  for (const char* const many : {"batch.micro=2", "parallel.stages=2"}) {
+    const Outcome outcome = check({"--ranks", "2", "--set", many});
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    EXPECT_NE(outcome.out.find(warning + "2 samples"), std::string::npos) << outcome.out;
+  }
+  const Outcome single = check({"--set", "batch.micro=1"});
+  EXPECT_EQ(single.code, 2);
+  EXPECT_NE(single.error.find("batch.micro: batch norm (layer 'norm') would compute statistics of "
+                              "one sample in a step: "),
+            std::string::npos)
+      << single.error;
+}
+
 // Each of these errors ends `trireme train` before its first step.
 TEST(ConfigCheck, FindsErrorsThatPreventTraining) {
   const Scratch scratch;

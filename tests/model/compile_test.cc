@@ -6,6 +6,8 @@
 #include <map>
 #include <sstream>
 
+#include "model/emitter.h"
+#include "model/graph.h"
 #include "model/program.h"
 #include "model/zoo/zoo.h"
 #include "tests/model/harness.h"
@@ -45,6 +47,21 @@ TEST(Compile, Bf16GradientsAreAsAccurateAsWithRoundedWeights) {
     EXPECT_NEAR(low.metric(ops::kMetricLoss), full.metric(ops::kMetricLoss),
                 0.01 * full.metric(ops::kMetricLoss));
   }
+}
+
+// Layers keep references to specs while they add values.
+TEST(Compile, SpecsStayWhereTheyAreWhenValuesAreAdded) {
+  const std::unique_ptr<Device> device = reference().device();
+  const std::unique_ptr<ops::Backend> backend = reference().backend(*device);
+  const Graph graph =
+      build_graph(network("layer { dense { units: 5 } } layer { softmax_cross_entropy {} }"),
+                  classified({8}, 5));
+  Parameters parameters;
+  parameters.dtype = DType::kF64;
+  Emitter emit(graph, *backend, {.batch = 4}, parameters);
+  const TensorSpec& target_spec = emit.spec(emit.target());
+  for (int i = 0; i < 10000; ++i) emit.new_value({4, 8});
+  EXPECT_EQ(&emit.spec(emit.target()), &target_spec);
 }
 
 // If forward and backward need different layouts, low-precision parameters are reordered, not the

@@ -257,6 +257,35 @@ TEST(Graph, GroupNormRequiresGroupsThatDivideTheChannels) {
   expect_mentions(error("num_groups: 3 epsilon: 0"), {"group_norm.epsilon", "positive"});
 }
 
+// As documented: weight decay applies to them only with optimizer.decay_bias_and_norm.
+TEST(Graph, ClassTokensAndTheirPositionsDecayLikeBiases) {
+  const Graph graph =
+      build_graph(network("layer { to_sequence {} } layer { name: 'class' class_token {} } "
+                          "layer { token_pool {} } layer { dense {} }" +
+                          std::string(kLoss)),
+                  classified({3, 4, 4}, 5));
+  const auto found = std::ranges::find(graph.nodes, "class", &Node::name);
+  ASSERT_NE(found, graph.nodes.end());
+  ASSERT_EQ(found->signature.parameters.size(), 2u);
+  for (const auto& parameter : found->signature.parameters) {
+    EXPECT_FALSE(parameter.decays) << parameter.name;
+  }
+}
+
+// The result would always be 0, and nothing before the layer would be trained.
+TEST(Graph, NormsOfSingleValuesAreRefused) {
+  const auto error = [](const std::string& norm) {
+    return build_error(
+        "layer { flatten {} } layer { name: 'norm' " + norm + " } layer { dense {} }" + kLoss,
+        classified({1, 1, 6}, 5));
+  };
+  expect_mentions(error("group_norm { num_groups: 6 }"),
+                  {"'norm'", "each of the 6 groups of [6] has a single value"});
+  const std::string one = "layer { dense { units: 1 } } layer { name: 'norm' layer_norm {} }";
+  expect_mentions(build_error(one + " layer { dense {} }" + kLoss, classified({4}, 5)),
+                  {"'norm'", "needs at least 2 features", "got [1]"});
+}
+
 TEST(Graph, RecurrentLayersCheckTheirSizes) {
   const auto error = [](const std::string& layer) {
     return build_error("layer { embedding { units: 4 } } layer { name: 'rnn' " + layer + " }" +

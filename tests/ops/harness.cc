@@ -298,6 +298,12 @@ void OpsTest::compare(const Case& c, std::span<const TensorSpec> specs,
       if (check_unchanged && expected[i][k] == start[k]) {
         EXPECT_EQ(result[k], start[k]) << "argument " << i << " changed at element " << k;
       }
+      if (!std::isfinite(expected[i][k])) {
+        const bool both_nan = std::isnan(expected[i][k]) && std::isnan(result[k]);
+        EXPECT_TRUE(result[k] == expected[i][k] || both_nan)
+            << "argument " << i << ", element " << k;
+        continue;
+      }
       const double difference = std::abs(result[k] - expected[i][k]);
       if (!(difference <= worst)) worst = difference, worst_at = k;
       error += difference * difference;

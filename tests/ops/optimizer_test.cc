@@ -41,7 +41,8 @@ class Training {
     }
     evaluate(op_, with_slots({&parameters, &gradients_, &squares_, &scale, &metrics, &state, &low,
                               &ratios, &average}));
-    if (scaled) evaluate(AdjustLossScale{}, {&squares_, &scale});
+    Tensor none;
+    if (scaled) evaluate(AdjustLossScale{}, {&squares_, &scale, &none, &none});
     ++steps_;
   }
 
@@ -263,6 +264,28 @@ TEST(Update, SkipsNonFiniteGradients) {
       EXPECT_EQ(training.scale.as<LossScale>()->skipped, 2);
     }
   }
+}
+
+// The second moment would be infinite, and the weight would never be trained again.
+TEST(Update, SkipsFiniteGradientsWhoseSquaresOverflow) {
+  const std::vector<double> large{0, 2e19, 0, 0};
+  for (const Update& op : every_rule(/*max_norm=*/0)) {
+    const bool has_squares =
+        std::holds_alternative<Adam>(op.rule) || std::holds_alternative<Lamb>(op.rule);
+    Training training(op);
+    training.scale = loss_scale_of({.scale = 1});
+    training.step(large);
+    EXPECT_EQ(training.scale.as<LossScale>()->skipped, has_squares ? 1 : 0);
+    if (!has_squares) continue;
+    EXPECT_EQ(training.parameters.numbers(), kStart);
+    for (const auto& gradient : kGradients) training.step(gradient);
+    EXPECT_EQ(training.parameters.numbers(), trained(op));
+  }
+  // After clipping the gradient is small.
+  Training clipped(adam(0, true, /*max_norm=*/1));
+  clipped.scale = loss_scale_of({.scale = 1});
+  clipped.step(large);
+  EXPECT_EQ(clipped.scale.as<LossScale>()->skipped, 0);
 }
 
 // Each range is updated independently, and elements outside of them are unchanged.

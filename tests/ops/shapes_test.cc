@@ -220,10 +220,12 @@ TEST_P(ShapeChecks, RejectsInvalidLossScales) {
   EXPECT_REFUSED(ScaleLoss{}, (Specs{state(), state()}),
                  "scale_loss: loss scale must be [16], got [40]");
   EXPECT_REFUSED(ScaleLoss{}, (Specs{loss_scale(), loss_scale()}), "state must be [40], got [16]");
-  EXPECT_REFUSED(AdjustLossScale{}, (Specs{absent(), loss_scale()}),
+  EXPECT_REFUSED(AdjustLossScale{}, (Specs{absent(), loss_scale(), absent(), absent()}),
                  "adjust_loss_scale: sum of squares must be [1], got [0]");
-  EXPECT_REFUSED(AdjustLossScale{.growth_steps = 0}, (Specs{sum, loss_scale()}),
+  EXPECT_REFUSED(AdjustLossScale{.growth_steps = 0}, (Specs{sum, loss_scale(), absent(), absent()}),
                  "growth steps must be at least 1, got 0");
+  EXPECT_REFUSED(AdjustLossScale{}, (Specs{sum, loss_scale(), of({3}), of({2})}),
+                 "running statistics before must be [3], got [2]");
 }
 
 TEST_P(ShapeChecks, AttentionHasAPositiveScale) {

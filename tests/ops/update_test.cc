@@ -53,9 +53,9 @@ struct Scaling {
 const std::vector<Scaling>& scalings() {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-  static const std::vector<Scaling> all{{0, 0, 0},  {0.5f, 0, 9},      {2, 0, 1},
-                                        {1, 0, 0},  {0, 8, 1},         {0.5f, 8, 1024},
-                                        {2, 8, 64}, {0, 8, kInfinity}, {0.5f, 8, kNaN}};
+  static const std::vector<Scaling> all{
+      {0, 0, 0},  {0.5f, 0, 9},      {2, 0, 1},       {1, 0, 0},    {0, 8, 1},      {0.5f, 8, 1024},
+      {2, 8, 64}, {0, 8, kInfinity}, {0.5f, 8, kNaN}, {0, 8, 1e43}, {0.5f, 8, 1e43}};
   return all;
 }
 
@@ -244,13 +244,14 @@ TEST_P(UpdateTest, ScaleLoss) {
 
 TEST_P(UpdateTest, AdjustLossScale) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  for (double squares : {0.0, 1e300, kInfinity, -kInfinity, std::nan("")}) {
+  for (double squares : {0.0, 1e300, -4.0, kInfinity, -kInfinity, std::nan("")}) {
     for (const LossScale& scale :
          {LossScale{.scale = 8, .good_steps = 3}, LossScale{.scale = 8, .good_steps = 4},
           LossScale{.scale = 1 << 24, .good_steps = 4}, LossScale{.scale = 1, .skipped = 7}}) {
       check({.name = std::to_string(squares),
              .op = AdjustLossScale{.growth_steps = 5},
-             .tensors = {with(exact(DType::kF64, {1}), {squares}), bytes_of(scale)},
+             .tensors = {with(exact(DType::kF64, {1}), {squares}), bytes_of(scale),
+                         random(full({700}), 1), random(full({700}), 2)},
              .slack = 0});
     }
   }

@@ -420,7 +420,8 @@ TEST(LossScale, GrowsAfterGoodStepsAndHalvesAfterABadOne) {
   Tensor scale = loss_scale_of({.scale = 8});
   const auto after = [&](double squares) {
     Tensor sum = numbers({1}, {squares});
-    evaluate(AdjustLossScale{.growth_steps = 3}, {&sum, &scale});
+    Tensor none;
+    evaluate(AdjustLossScale{.growth_steps = 3}, {&sum, &scale, &none, &none});
     const LossScale& s = *scale.as<LossScale>();
     return Numbers{s.scale, static_cast<double>(s.good_steps), static_cast<double>(s.skipped)};
   };
@@ -435,6 +436,19 @@ TEST(LossScale, GrowsAfterGoodStepsAndHalvesAfterABadOne) {
   EXPECT_EQ(after(kInfinity), (Numbers{1, 0, 7}));
   for (int i = 0; i < 3 * 30; ++i) after(1);
   EXPECT_EQ(after(1), (Numbers{1 << 24, 1, 7}));
+}
+
+TEST(LossScale, ASkippedStepRestoresRunningStatistics) {
+  Tensor scale = loss_scale_of({.scale = 8});
+  Tensor before = numbers({2}, {1, 2});
+  const auto after = [&](double squares) {
+    Tensor sum = numbers({1}, {squares}), stats = numbers({2}, {3, std::nan("")});
+    evaluate(AdjustLossScale{}, {&sum, &scale, &stats, &before});
+    return stats.numbers();
+  };
+  EXPECT_EQ(after(1)[0], 3);
+  EXPECT_EQ(after(std::nan("")), (Numbers{1, 2}));
+  EXPECT_EQ(after(-1), (Numbers{1, 2}));
 }
 
 TEST(MeanSquaredError, IsTheMeanOverARow) {

@@ -183,6 +183,63 @@ TEST_P(ChecksTest, SkippedStepsInARowChangeNoState) {
   EXPECT_EQ(fixture_->values(), before);
 }
 
+// On a GPU the next step has begun when the result of a skipped one arrives, and counts.
+TEST_P(ChecksTest, AStepAfterASkippedOneUpdatesRunningStatistics) {
+  const auto statistics = [&](bool skips) {
+    make({"checks.non_finite=SKIP"});
+    fixture_->run(0, 0.01f);
+    if (skips) {
+      const float original = set("last.weight", last(), kNaN);
+      const auto early = fixture_->step().run(fixture_->next(), 1, 0.01f);
+      if (early) EXPECT_TRUE(checks_->check_result(*early));
+      set("last.weight", last(), original);
+      const auto next = fixture_->step().run(fixture_->next(), 2, 0.01f);
+      if (!early) EXPECT_TRUE(checks_->check_result(*next));
+      const auto final = fixture_->step().finish();
+      EXPECT_FALSE(checks_->check_result(early ? *next : *final));
+    } else {
+      fixture_->next();
+      fixture_->run(1, 0.01f);
+    }
+    return running_stats();
+  };
+  const std::vector<float> wanted = statistics(false), got = statistics(true);
+  ASSERT_EQ(got.size(), wanted.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_NEAR(got[i], wanted[i], 1e-6 * std::abs(wanted[i])) << i;
+  }
+}
+
+// Adam's second moment would be infinite from then on.
+TEST_P(ChecksTest, AFiniteGradientWithAnInfiniteSquareIsNotFinite) {
+  const char* const network = R"(
+model { network { layer { flatten {} } layer { dense { units: 10 } }
+                  layer { softmax_cross_entropy {} } } }
+data { synthetic { shape: [3, 8, 8] count: 24 eval_count: 10 } }
+batch { global: 24 }
+train { epochs: 9 }
+schedule { learning_rate: 0.01 }
+)";
+  for (const char* optimizer : {"sgd {momentum: 0.9}", "adam {}", "lamb {}"}) {
+    SCOPED_TRACE(optimizer);
+    const auto run = [&](const std::string& more) {
+      fixture_ = std::make_unique<StepFixture>(
+          *world_, network,
+          std::vector<std::string>{"train.device=" + GetParam(), "data.normalize={std: 1e-22}",
+                                   std::string("optimizer={") + optimizer + "}", more});
+      checks_ =
+          std::make_unique<Checks>(fixture_->config().run.checks(), *world_, fixture_->step());
+      const std::vector<double> before = fixture_->values();
+      const auto found = checks_->check_result(fixture_->run(0, 0.01f));
+      EXPECT_EQ(fixture_->values() == before, found.has_value());
+      return found ? found->what : "";
+    };
+    const std::string what = run("seed=2");
+    EXPECT_EQ(what.starts_with("step 1: the norm of the gradient, "), *optimizer != 's') << what;
+    EXPECT_EQ(run("train.clip_norm=1"), "");
+  }
+}
+
 TEST_P(ChecksTest, ReportsTheFirstRankWhenBatchNormSpreadsANan) {
   make({"model.network.layer[1].batch_norm.sync=true"});
   set("first.weight", last(), kNaN);

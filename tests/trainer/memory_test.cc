@@ -1,9 +1,13 @@
 // Runs within memory.limit_bytes.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
+#include "core/text.h"
 #include "counted_memory.h"
 #include "runs.h"
 #include "step_fixture.h"
+#include "trainer/base/process.h"
 #include "trainer/step/memory_check.h"
 #include "trainer/step/training_program.h"
 
@@ -275,6 +279,9 @@ TEST_P(MemoryTest, LeavesRoomForTheProgram) {
     require(998, settings);
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr(fmt::format(
+                                  "but have {}: this host has",
+                                  format_bytes(static_cast<double>(2 * needed.total() - 2)))));
     EXPECT_THAT(error.what(), testing::HasSubstr("of which the copy of a checkpoint takes 1000 B "
                                                  "and the program takes 500 B per rank"));
   }
@@ -283,6 +290,29 @@ TEST_P(MemoryTest, LeavesRoomForTheProgram) {
   limited.run.mutable_memory()->set_limit_bytes(int64_t{1} << 40);
   EXPECT_NO_THROW(require(0, limited));
   EXPECT_THROW(require(-2, limited), ConfigError);
+}
+
+// What the process has and what it reserves later counts, unlike in a control group.
+TEST_P(MemoryTest, ALimitOfTheAddressSpaceLeavesThePlanTheRest) {
+  if (GetParam() != "cpu") GTEST_SKIP() << "memory of a GPU is not limited by it";
+  const Config settings =
+      parse_config(kStepConfig, "test", std::vector<std::string>{"train.device=cpu"});
+  const auto device = create_device(settings, *world_);
+  const auto dataset = open_data(settings, data::Part::kTraining);
+  const model::Graph graph = build_network(settings, dataset->spec());
+  constexpr size_t kFree = size_t{1} << 30, kLater = size_t{256} << 20,
+                   kRounding = size_t{64} << 20;
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  rlimit limited = before;
+  limited.rlim_cur = static_cast<rlim_t>(address_bytes()) + kFree;
+  setrlimit(RLIMIT_AS, &limited);
+  const MemoryBudget budget = memory_budget_of(*device, /*local_ranks=*/2, settings, graph);
+  setrlimit(RLIMIT_AS, &before);
+  EXPECT_THAT(budget.name, testing::HasSubstr("ulimit -v"));
+  EXPECT_EQ(budget.ranks, 1);  // each process has this limit for itself
+  EXPECT_LE(budget.of_plan(), kFree - kLater);
+  EXPECT_GT(budget.of_plan(), kFree - kLater - kRounding);
 }
 
 TEST_P(MemoryTest, TheChosenMicroBatchIsInTheResolvedConfiguration) {

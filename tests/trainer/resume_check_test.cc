@@ -381,13 +381,32 @@ TEST(ResumeCheck, IgnoresChangesThatDoNotAffectResults) {
 
 // --- Ranks ---
 
+TEST(ResumeCheck, ReportsOtherSamplesOfTheStatisticsOfBatchNorm) {
+  const auto line = [](const std::string& before, const std::string& now) {
+    return Words{"samples of the statistics of batch norm (layer 'norm'): " + before + " -> " +
+                 now};
+  };
+  // Micro-batches on several ranks, also with sync.
+  Words synchronized = {"model.network.layer[1].batch_norm.sync=true", "batch.micro=4"};
+  EXPECT_EQ(
+      changes(synchronized, synchronized, 1),
+      line("micro-batches of 4 samples on all 2 ranks together", "micro-batches of 4 samples"));
+  // A stage has about 4 micro-batches.
+  EXPECT_EQ(changes({}, {"parallel.stages=2"}, 2),
+            line("16 samples of each of 2 ranks", "micro-batches of 4 samples"));
+  EXPECT_EQ(changes({"parallel.stages=2"}, {"parallel.stages=2"}, 4),
+            line("micro-batches of 4 samples", "micro-batches of 2 samples of each of 2 ranks"));
+  EXPECT_EQ(changes({"model.freeze=norm.*"}, {"model.freeze=norm.*", "parallel.stages=2"}, 2),
+            Words{});
+}
+
 TEST(ResumeCheck, ReportsAChangeOfRanksIfBatchNormIsNotSynchronized) {
   EXPECT_EQ(changes({}, {}, 2), Words{});
   const Words lines = changes({}, {}, 3);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(lines[0],
-            "ranks: 2 -> 3: batch norm without sync (layer norm) normalizes over each rank's share "
-            "of the batch, so results depend on the number of ranks");
+            "samples of the statistics of batch norm (layer 'norm'): 16 samples of each of 2 ranks "
+            "-> 11 samples of each of 3 ranks");
   const Words synchronized = {"model.network.layer[1].batch_norm.sync=true"};
   EXPECT_EQ(changes(synchronized, synchronized, 3), Words{});
   const Words frozen = {"model.freeze=norm.*"};

@@ -9,6 +9,7 @@
 #include "data/loader.h"
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
+#include "trainer/config/loading.h"
 #include "trainer/step/step.h"
 
 namespace trireme::train {
@@ -39,6 +40,7 @@ class StepFixture {
         graph_(build_network(config_, dataset_->spec())),
         step_(config_, graph_, *backend_, communicator) {
     data::LoaderOptions options;
+    options.order = training_order(config_, *dataset_);
     options.global_batch = step_.plan().global;
     options.capacity = step_.plan().capacity;
     options.rank = communicator.rank();

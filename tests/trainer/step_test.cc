@@ -13,6 +13,7 @@
 #include "temporary_folder.h"
 #include "tests/comm/ranks.h"
 #include "trainer/run/train.h"
+#include "trainer/step/batch_statistics.h"
 
 namespace trireme::train {
 namespace {
@@ -178,6 +179,59 @@ schedule { learning_rate: 0.01 }
   for (size_t i = 0; i < full.size(); ++i) EXPECT_NEAR(micro_batches[i], full[i], 1e-5);
 }
 
+// Each epoch has a batch of four samples and one of two, so that some of four ranks have none.
+class RunningStatistics : public StepTest {
+ protected:
+  // Returns the running mean and variance of two channels after two epochs. Averages over the ranks
+  // after every step or at the end.
+  std::vector<float> after_two_epochs(comm::Communicator& ranks, bool sync, bool every_step) {
+    const TemporaryFolder folder;
+    spill(folder.path() / "train.csv", "1,8,0\n2,-3,1\n4,5,0\n8,-1,1\n16,2,0\n32,7,1\n");
+    const std::string config = fmt::format(R"(
+model {{ network {{ layer {{ batch_norm {{ sync: {} }} }} layer {{ dense {{ units: 2 }} }}
+                  layer {{ softmax_cross_entropy {{}} }} }} }}
+data {{ csv {{ train_file: 'train.csv' eval_file: 'train.csv' }} root: '{}' shuffle: false }}
+batch {{ global: 4 }}
+train {{ epochs: 2 }}
+schedule {{ learning_rate: 0.01 }}
+)",
+                                           sync, folder.path().string());
+    StepFixture f(ranks, config, {"train.device=" + GetParam()});
+    for (int64_t step = 0; step < 4; ++step) {
+      f.run(step, 0.01f);
+      if (every_step || step == 3) f.step().average_running_stats();
+    }
+    Step& step = f.step();
+    std::vector<float> values;
+    for (const StateArrays::Tensor& tensor : step.state().running_stats().tensors) {
+      std::vector<float> own(static_cast<size_t>(tensor.spec.shape.elements()));
+      step.state().get(tensor, own);
+      values.insert(values.end(), own.begin(), own.end());
+    }
+    return values;
+  }
+};
+
+// PyTorch's BatchNorm1d on one process.
+TEST_P(RunningStatistics, OfSynchronizedBatchNormDoNotDependOnTheNumberOfRanks) {
+  const std::vector<float> pytorch{4.95487499f, 1.18102503f, 25.3852234f, 7.19472504f};
+  for (const bool every_step : {false, true}) {
+    const std::vector<float> got = after_two_epochs(*world_, /*sync=*/true, every_step);
+    ASSERT_EQ(got.size(), pytorch.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_NEAR(got[i], pytorch[i], 1e-5 * std::abs(pytorch[i])) << i;
+    }
+  }
+}
+
+TEST_P(RunningStatistics, AreWeightedBySamples) {
+  const std::vector<float> means{4.95487499f, 1.18102503f};
+  const std::vector<float> got = after_two_epochs(*world_, /*sync=*/false, /*every_step=*/true);
+  for (size_t i = 0; i < means.size(); ++i) {
+    EXPECT_NEAR(got[i], means[i], 1e-5 * std::abs(means[i])) << i;
+  }
+}
+
 // buckets.sum_on_one_rank is for tests of a transport on a single GPU.
 TEST_P(StepTest, SumsOnOneRankDoNotChangeResults) {
   std::vector<std::vector<double>> values;
@@ -189,6 +243,19 @@ TEST_P(StepTest, SumsOnOneRankDoNotChangeResults) {
     EXPECT_EQ(result.timings.communication > 0, world_->size() > 1 || *asked == 't');
   }
   EXPECT_EQ(values[0], values[1]);
+}
+
+// As documented: as on several ranks, gradients are rounded to the type of the buckets.
+TEST_P(StepTest, SumsOnOneRankRoundGradientsToTheTypeOfTheBuckets) {
+  const auto values = [&](const std::string& precision, const char* asked) {
+    const auto f = fixture({"buckets.precision=" + precision, "buckets.first_bytes=64",
+                            std::string("buckets.sum_on_one_rank=") + asked});
+    f->run(0, 0.1f);
+    return f->values();
+  };
+  const bool alone = world_->size() == 1;
+  EXPECT_EQ(values("BF16", "false") == values("BF16", "true"), !alone);
+  EXPECT_NE(values("BF16", "true"), values("FP32", "true"));
 }
 
 TEST_P(StepTest, BucketsCoverTheGradients) {
@@ -218,6 +285,53 @@ TEST_P(StepTest, PlansBatches) {
   EXPECT_THROW(plan("", 101), ConfigError);
 }
 
+// As PyTorch's "Expected more than 1 value per channel when training".
+TEST(BatchStatistics, OfASingleValueAreRefused) {
+  const auto refusal = [](const std::vector<std::string>& assignments, int ranks, int64_t samples,
+                          const char* before = "dense { units: 4 }") {
+    const std::string text = fmt::format(R"(
+model {{ network {{ layer {{ {} }} layer {{ name: "norm" batch_norm {{}} }} layer {{ flatten {{}} }}
+                  layer {{ dense {{ units: 3 }} }} layer {{ softmax_cross_entropy {{}} }} }} }}
+data {{ synthetic {{}} }} batch {{ global: 8 }} train {{ epochs: 1 }} schedule {{learning_rate: 1}}
+)",
+                                         before);
+    const Config config = parse_config(text, "test", assignments);
+    const Shape input = *before == 'd' ? Shape{6} : Shape{1, 4, 4};
+    const model::Graph graph = model::build_graph(
+        config.run.model(), {.input = {DType::kF32, input, Layout::row_major()},
+                             .target = {DType::kI32, Shape{}, Layout::row_major()},
+                             .classes = 3});
+    try {
+      require_statistics(config, graph, plan_batch(config, ranks), ranks, samples);
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const auto expect_refused = [](const std::string& message, const std::string& where,
+                                 const std::string& suggestion) {
+    EXPECT_NE(message.find("batch norm (layer 'norm') would compute statistics of one sample in " +
+                           where + ": "),
+              std::string::npos)
+        << message;
+    EXPECT_TRUE(message.ends_with("use another size, for example " + suggestion)) << message;
+  };
+  const std::string sync = "model.network.layer[1].batch_norm.sync=true";
+  EXPECT_EQ(refusal({}, 4, 0), "");
+  expect_refused(refusal({}, 5, 0), "a step", "batch.global: 10");
+  EXPECT_EQ(refusal({sync}, 5, 0), "");
+  expect_refused(refusal({"batch.micro=1"}, 1, 0), "a step", "batch.micro: 2");
+  expect_refused(refusal({"batch.global=5", "batch.micro=2"}, 1, 0), "a step", "batch.micro: 4");
+  EXPECT_EQ(refusal({"batch.global=6", "batch.micro=2"}, 1, 0), "");
+  const std::string last = "the last step of an epoch, of 1 sample";
+  expect_refused(refusal({}, 1, 17), last, "batch.global: 9");
+  expect_refused(refusal({sync}, 3, 17), last, "batch.global: 9");
+  EXPECT_EQ(refusal({"train.max_steps=2"}, 1, 17), "");
+  EXPECT_EQ(refusal({sync}, 3, 18), "");
+  EXPECT_EQ(refusal({"model.freeze=norm.*"}, 5, 17), "");
+  EXPECT_EQ(refusal({}, 5, 17, "conv2d { channels: 4 kernel: 3 }"), "");
+}
+
 TEST(AssignDevices, DistributesDevicesEvenly) {
   using Ids = std::vector<std::string>;
   const Ids all{"a", "b", "c", "d"};
@@ -231,6 +345,7 @@ TEST(AssignDevices, DistributesDevicesEvenly) {
 
 TRIREME_ON_ALL_DEVICES(StepTest);
 TRIREME_ON_ALL_DEVICES(LossScaleTest);
+TRIREME_ON_ALL_DEVICES(RunningStatistics);
 
 }  // namespace
 }  // namespace trireme::train

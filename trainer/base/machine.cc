@@ -38,15 +38,8 @@ std::string widest_instruction_set() {
 }
 
 int64_t memory_limit(int64_t memory) {
-  int64_t limit = memory;
   const auto groups = ControlGroups().memory_limit();
-  if (groups) limit = std::min(limit, *groups);
-  rlimit address_space{};
-  if (getrlimit(RLIMIT_AS, &address_space) == 0 &&
-      address_space.rlim_cur < static_cast<rlim_t>(limit)) {
-    limit = static_cast<int64_t>(address_space.rlim_cur);
-  }
-  return limit;
+  return groups ? std::min(memory, *groups) : memory;
 }
 
 }  // namespace
@@ -64,6 +57,10 @@ Machine inspect_machine() {
   machine.cpu_quota = min_cpu_quota().value_or(0);
   machine.memory = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
   machine.memory_limit = memory_limit(machine.memory);
+  rlimit addresses{};
+  getrlimit(RLIMIT_AS, &addresses);
+  machine.address_space =
+      addresses.rlim_cur == RLIM_INFINITY ? 0 : static_cast<int64_t>(addresses.rlim_cur);
   struct statvfs shm {};
   if (statvfs("/dev/shm", &shm) == 0) {
     machine.shared_memory = static_cast<int64_t>(shm.f_blocks * shm.f_frsize);

@@ -15,7 +15,8 @@ struct Machine {
   int online_cores = 0;         // cores of the host that are online
   double load = 0;              // load average of the host over the last minute
   int64_t memory = 0;           // memory of the host in bytes
-  int64_t memory_limit = 0;     // memory limit of this process in bytes; at most `memory`
+  int64_t memory_limit = 0;     // limit of the control groups in bytes; at most `memory`
+  int64_t address_space = 0;    // limit of each process's addresses in bytes; 0 if there is none
   int64_t shared_memory = 0;    // size of /dev/shm in bytes
   int64_t shared_memory_free = 0;
   int64_t locked_memory = 0;  // limit in bytes; -1 if there is none

@@ -46,6 +46,7 @@ double seconds_since_start() {
 // The maximum of getrusage includes the launcher's memory before exec.
 int64_t peak_resident_bytes() { return status_bytes("VmHWM:"); }
 int64_t resident_bytes() { return status_bytes("VmRSS:"); }
+int64_t address_bytes() { return status_bytes("VmSize:"); }
 
 bool stdout_is_terminal() {
   if (!isatty(STDOUT_FILENO)) return false;

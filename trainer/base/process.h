@@ -11,6 +11,8 @@ double seconds_since_start();
 // Returns the peak size of the resident set, in bytes.
 int64_t peak_resident_bytes();
 int64_t resident_bytes();
+// Returns the size of the address space in use, in bytes.
+int64_t address_bytes();
 // Returns true if stdout is a terminal. Under mpirun, which gives every rank a pseudo-terminal,
 // checks the stdout of mpirun instead.
 bool stdout_is_terminal();

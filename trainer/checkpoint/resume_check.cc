@@ -11,6 +11,7 @@
 #include "trainer/config/config_diff.h"
 #include "trainer/config/run_folder.h"
 #include "trainer/optimizer/training_plan.h"
+#include "trainer/step/batch_statistics.h"
 
 namespace trireme::train {
 namespace {
@@ -114,17 +115,14 @@ std::optional<std::string> rate_change(const CheckpointState& state, const RunCo
   return fmt::format("learning rate of the next step: {:.6g} -> {:.6g}", before, now);
 }
 
-// Describes a change of the number of ranks if a layer's statistics depend on it.
-std::optional<std::string> rank_change(const CheckpointState& state, const ResumedRun& run) {
-  if (state.ranks == run.ranks) return std::nullopt;
-  const auto found = std::ranges::find_if(run.graph.nodes, [](const model::Node& node) {
-    return node.layer->uses_rank_statistics() && node.signature.trained();
-  });
-  if (found == run.graph.nodes.end()) return std::nullopt;
-  return fmt::format(
-      "ranks: {} -> {}: batch norm without sync (layer {}) normalizes over each rank's share of "
-      "the batch, so results depend on the number of ranks",
-      state.ranks, run.ranks, found->name);
+// Describes what a change of the number of ranks or pipeline stages means for batch norm.
+std::optional<std::string> rank_change(const CheckpointState& state, const SavedConfig& saved,
+                                       const ResumedRun& run) {
+  Config before = run.config;
+  if (saved.config) before.run = *saved.config;
+  const bool same_stages = before.run.parallel().stages() == run.config.run.parallel().stages();
+  if (state.ranks == run.ranks && same_stages) return std::nullopt;
+  return statistics_change(run.graph, {before, state.ranks}, {run.config, run.ranks});
 }
 
 // Throws ConfigError if carried states would be continued with other rows.
@@ -187,7 +185,7 @@ std::vector<std::string> check_changes(const FoundCheckpoint& checkpoint, const 
     lines.push_back("the configuration has changed, but its old fields are unknown: " +
                     saved.problem);
   }
-  if (auto line = rank_change(state, run)) lines.push_back(std::move(*line));
+  if (auto line = rank_change(state, saved, run)) lines.push_back(std::move(*line));
   return lines;
 }
 

@@ -148,14 +148,15 @@ Optimizer::Optimizer(const RunConfig& config, const model::Parameters& parameter
   } else {
     adjust.growth_steps = kNever;
   }
-  adjust_plan_ = backend.plan(adjust, std::array{sum, scale});
-  loss_scale_ = device_.allocate(scale.bytes());
+  const int64_t elements = parameters.running_stat_elements;
+  const TensorSpec stats = elements > 0 ? array_spec(DType::kF32, elements) : ops::absent();
+  adjust_plan_ = backend.plan(adjust, std::array{sum, scale, stats, stats});
+  outcome_ = device_.allocate(sizeof(Outcome));
   const ops::SumOfSquares squares{
       .ranges = gradient_ranges(
           update_ranges(own_parameters(parameters, ranks.stage), config.optimizer(), shard)),
       .checked_ranges = {{.begin = ops::kMetricLoss, .end = ops::kMetricLoss + 1}}};
   squares_plan_ = backend.plan(squares, std::array{gradients, sum});
-  squares_ = device_.allocate(sum.bytes());
   plan_update(config, parameters, backend, shard);
   size_t scratch = 0;
   for (const auto* plan : {&scale_plan_, &squares_plan_, &tensor_squares_plan_, &ratios_plan_,
@@ -208,41 +209,41 @@ void Optimizer::plan_update(const RunConfig& config, const model::Parameters& pa
 
 void Optimizer::encode_loss_scaling(Stream& stream, ops::StepState* state) const {
   if (!scale_plan_) return;
-  const std::array<void*, ops::ScaleLoss::kArgs> args{loss_scale_.data(), state};
+  const std::array<void*, ops::ScaleLoss::kArgs> args{outcome(), state};
   scale_plan_->encode(stream, args, scratch_.data());
 }
 
 void Optimizer::encode(Stream& stream, const model::ModelArrays& model, void* averages,
-                       ops::StepState* state) const {
+                       const Buffer& running_stats_before, ops::StepState* state) const {
   void* const values = model.parameters;
   void* const gradients = model.gradients;
-  void* const squares = squares_.data();
-  void* const scale = loss_scale_.data();
+  void* const squares = this->squares();
+  void* const scale = outcome();
   void* const metrics = gradients;  // they precede the gradients
   const std::array<void*, ops::SumOfSquares::kArgs> squares_args{gradients, squares};
   squares_plan_->encode(stream, squares_args, scratch_.data());
-  sum_over(ranks_.shards, squares_, stream);
-  sum_over(ranks_.stages, squares_, stream);
+  sum_over(ranks_.shards, squares, 1, stream);
+  sum_over(ranks_.stages, squares, 1, stream);
   void* const ratios = trust_ratios_.data();
   if (ratios_plan_) {
     void* const sums = tensor_squares_.data();
     encode_with_slots(*tensor_squares_plan_, stream,
                       {values, gradients, squares, scale, metrics, state, sums});
-    sum_over(ranks_.shards, tensor_squares_, stream);
+    const auto count = static_cast<int64_t>(tensor_squares_.bytes() / sizeof(double));
+    sum_over(ranks_.shards, sums, count, stream);
     const std::array<void*, ops::TrustRatios::kArgs> args{sums, state, ratios};
     ratios_plan_->encode(stream, args, scratch_.data());
   }
   encode_with_slots(
       *update_plan_, stream,
       {values, gradients, squares, scale, metrics, state, model.low_precision, ratios, averages});
-  const std::array<void*, ops::AdjustLossScale::kArgs> adjust_args{squares, scale};
+  const std::array<void*, ops::AdjustLossScale::kArgs> adjust_args{
+      squares, scale, model.running_stats, running_stats_before.data()};
   adjust_plan_->encode(stream, adjust_args, scratch_.data());
 }
 
-void Optimizer::sum_over(Collective* ranks, const Buffer& values, Stream& stream) {
-  if (!ranks) return;
-  const auto count = static_cast<int64_t>(values.bytes() / sizeof(double));
-  ranks->all_reduce_sum(values.data(), count, DType::kF64, stream);
+void Optimizer::sum_over(Collective* ranks, void* values, int64_t count, Stream& stream) {
+  if (ranks) ranks->all_reduce_sum(values, count, DType::kF64, stream);
 }
 
 void Optimizer::encode_with_slots(const ops::OpPlan& plan, Stream& stream,
@@ -254,7 +255,7 @@ void Optimizer::encode_with_slots(const ops::OpPlan& plan, Stream& stream,
 }
 
 size_t Optimizer::state_bytes() const {
-  size_t bytes = loss_scale_.bytes();
+  size_t bytes = sizeof(ops::LossScale);
   for (const StateArray& array : state_) bytes += array.values.bytes();
   return bytes;
 }
@@ -268,7 +269,7 @@ void Optimizer::reset_state(Stream& stream) {
 
 void Optimizer::set_loss_scale(ops::LossScale value, Stream& stream) {
   if (!scales_loss()) value = {.scale = 1, .skipped = value.skipped};
-  device_.copy(loss_scale_.data(), &value, sizeof value, stream);
+  device_.copy(outcome(), &value, sizeof value, stream);
   stream.synchronize();
 }
 

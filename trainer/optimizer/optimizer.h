@@ -10,6 +10,7 @@
 #include "model/context.h"
 #include "model/parameters.h"
 #include "ops/backend.h"
+#include "ops/loss_scale.h"
 #include "ops/step_state.h"
 #include "trainer/config/config.h"
 #include "trainer/optimizer/shard.h"
@@ -45,10 +46,11 @@ class Optimizer {
   // nothing. Call before the forward pass of each micro-batch.
   void encode_loss_scaling(Stream& stream, ops::StepState* state) const;
   // Queues gradient clipping (if configured) and the update of the parameters, of their copy in low
-  // precision and of their averages (null if there are none). Nothing is updated if the loss or a
-  // gradient is not finite.
+  // precision and of their averages (null if there are none). If the loss or a gradient is not
+  // finite, or the optimizer's state would not be, nothing is updated, and the running statistics
+  // get the values that they had before the step.
   void encode(Stream& stream, const model::ModelArrays& model, void* averages,
-              ops::StepState* state) const;
+              const Buffer& running_stats_before, ops::StepState* state) const;
 
   // An array with one element for each parameter element of the shard. Without shards it is laid
   // out like the gradients.
@@ -64,17 +66,21 @@ class Optimizer {
 
   // Returns whether the loss is scaled, which is the case in FP16.
   bool scales_loss() const { return scale_plan_ != nullptr; }
-  // Returns the ops::LossScale in device memory. It counts skipped updates in all precisions;
-  // without loss scaling its scale is always 1.
-  void* loss_scale() const { return loss_scale_.data(); }
+  struct Outcome {
+    ops::LossScale scale;  // counts skipped updates in all precisions; 1 without loss scaling
+    double squares = 0;    // sum of squares of the gradients, negative if it is too large
+  };
+  // Returns the outcome of the last update, in device memory.
+  void* outcome() const { return outcome_.data(); }
   // Sets the loss scale and the count of skipped updates. Blocks until they are copied.
   void set_loss_scale(ops::LossScale value, Stream& stream);
 
  private:
   void plan_update(const RunConfig& config, const model::Parameters& parameters,
                    ops::Backend& backend, Shard shard);
+  void* squares() const { return &outcome_.as<Outcome>()->squares; }
   // Queues the sum of an f64 array over the ranks, unless they are null.
-  static void sum_over(Collective* ranks, const Buffer& values, Stream& stream);
+  static void sum_over(Collective* ranks, void* values, int64_t count, Stream& stream);
   // Queues a plan whose arguments are `args`, followed by the state arrays.
   void encode_with_slots(const ops::OpPlan& plan, Stream& stream,
                          std::initializer_list<void*> args) const;
@@ -87,8 +93,7 @@ class Optimizer {
   std::unique_ptr<ops::OpPlan> tensor_squares_plan_, ratios_plan_;  // only for a layer-wise rule
   std::unique_ptr<ops::OpPlan> update_plan_;
   std::unique_ptr<ops::OpPlan> adjust_plan_;
-  Buffer loss_scale_;
-  Buffer squares_;
+  Buffer outcome_;
   Buffer tensor_squares_;
   Buffer trust_ratios_;
   Buffer scratch_;

@@ -171,7 +171,14 @@ std::optional<Checks::NotFinite> Checks::check_result(const StepResult& result) 
     return std::nullopt;
   }
   ++consecutive_skips_;
-  NotFinite found{fmt::format("step {}: {}", result.step + 1, find_not_finite())};
+  const std::string what =
+      result.overflowing_norm > 0
+          ? fmt::format(
+                "the norm of the gradient, {:.2g}, is finite, but its square and so the "
+                "optimizer's second moment would not be",
+                result.overflowing_norm)
+          : find_not_finite();
+  NotFinite found{fmt::format("step {}: {}", result.step + 1, what)};
   const bool skips = config_.non_finite() == CheckConfig::SKIP;
   found.ends_run = !skips || consecutive_skips_ >= config_.max_skipped();
   if (skips && found.ends_run) {

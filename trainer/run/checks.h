@@ -1,5 +1,5 @@
-// Numerical checks of a run (CheckConfig): that loss and gradients are finite, that all ranks hold
-// the same model, and that the loss does not spike.
+// Numerical checks of a run (CheckConfig): that loss, gradients and optimizer state are finite,
+// that all ranks hold the same model, and that the loss does not spike.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class Checks {
     bool ends_run = false;  // otherwise the step is skipped
   };
   // Must be called with every result, in order. If the loss or gradients of the step were not
-  // finite, finds and returns the cause. Collective.
+  // finite, or the optimizer's state would not have been, finds and returns the cause. Collective.
   std::optional<NotFinite> check_result(const StepResult& result);
 
   // Returns whether ranks are compared at all, and whether they are compared after `steps` updates.

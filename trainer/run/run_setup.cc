@@ -15,6 +15,7 @@
 #include "trainer/config/monitor.h"
 #include "trainer/report/environment.h"
 #include "trainer/report/sample_info.h"
+#include "trainer/step/batch_statistics.h"
 #include "trainer/step/memory_check.h"
 #include "trainer/step/parallel_choice.h"
 #include "trainer/step/rank_consistency.h"
@@ -58,6 +59,10 @@ void RunSetup::open_machine() {
   comm::together(communicator_, [&] { open_inputs(); });
   choose_parallel(config_, parts_.graph, *parts_.backend, communicator_);
   comm::together(communicator_, [&] {
+    // If the size of micro-batches is to be chosen, it is checked when it is known.
+    if (config_.run.batch().micro() != kLargestMicro) {
+      check_statistics(plan_batch(config_, communicator_.size()));
+    }
     require_min_memory();
     start_.read_initial();
   });
@@ -86,6 +91,10 @@ void RunSetup::open_inputs() {
         "cannot be combined with --profile, which measures one program; remove it for "
         "the profile");
   }
+}
+
+void RunSetup::check_statistics(const BatchPlan& batch) const {
+  require_statistics(config_, parts_.graph, batch, communicator_.size(), parts_.training->size());
 }
 
 // Checks a lower bound of the memory before the run folder is created. Step checks the planned
@@ -163,11 +172,15 @@ void RunSetup::compile() {
   parts_.step = std::make_unique<Step>(config_, parts_.graph, *parts_.backend, communicator_,
                                        batches_in_memory(config_, threads), parts_.shorter);
   BatchConfig& batch = *config_.run.mutable_batch();
-  if (batch.micro() == kLargestMicro) batch.set_micro(parts_.step->plan().micro);
-  const std::string warning = pipeline_warning(config_, parts_.step->plan(), communicator_.size());
-  if (!warning.empty()) parts_.reporter->warn(warning);
-  const std::string problem = padding_problem(config_, parts_.graph, *parts_.training);
-  if (!problem.empty()) parts_.reporter->warn(problem);
+  const BatchPlan& plan = parts_.step->plan();
+  if (batch.micro() == kLargestMicro) batch.set_micro(plan.micro);
+  comm::together(communicator_, [&] { check_statistics(plan); });
+  const Grid& grid = parts_.step->stage().grid;
+  for (const std::string& warning : {pipeline_warning(config_, plan, communicator_.size()),
+                                     statistics_warning(parts_.graph, plan, grid),
+                                     padding_problem(config_, parts_.graph, *parts_.training)}) {
+    if (!warning.empty()) parts_.reporter->warn(warning);
+  }
   parts_.work = std::make_unique<StepWork>(*parts_.step, communicator_, peak);
   parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);
 }

@@ -40,6 +40,7 @@ class RunSetup {
   bool stage(void (RunSetup::*work)());
   void open_machine();
   void open_inputs();
+  void check_statistics(const BatchPlan& batch) const;
   void require_min_memory() const;
   void open_folder();
   std::string choose_folder();

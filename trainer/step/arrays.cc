@@ -51,17 +51,25 @@ void StepArrays::averages_changed(Stream& stream) {
   stream.synchronize();
 }
 
-void StepArrays::average_running_stats(comm::Communicator& communicator, Stream& stream) {
+void StepArrays::average_running_stats(comm::Communicator& communicator, double weight,
+                                       Stream& stream) {
   if (communicator.size() == 1 || layout_.updated_stat_elements == 0) return;
+  const auto change_each = [&](const auto& change) {
+    std::vector<float> host(static_cast<size_t>(layout_.updated_stat_elements));
+    const size_t bytes = host.size() * sizeof(float);
+    device_.copy(host.data(), running_stats_.data(), bytes, stream);
+    stream.synchronize();
+    for (float& value : host) value = change(value);
+    device_.copy(running_stats_.data(), host.data(), bytes, stream);
+    stream.synchronize();
+  };
+  const auto ranks = static_cast<float>(communicator.size());
+  if (weight != 1) {
+    change_each([&](float value) { return static_cast<float>(weight * double{value}); });
+  }
   communicator.all_reduce_sum(running_stats_.data(), layout_.updated_stat_elements, DType::kF32,
                               stream);
-  std::vector<float> host(static_cast<size_t>(layout_.updated_stat_elements));
-  const size_t bytes = host.size() * sizeof(float);
-  device_.copy(host.data(), running_stats_.data(), bytes, stream);
-  stream.synchronize();
-  for (float& value : host) value /= static_cast<float>(communicator.size());
-  device_.copy(running_stats_.data(), host.data(), bytes, stream);
-  stream.synchronize();
+  change_each([&](float value) { return value / ranks; });
 }
 
 model::ModelArrays StepArrays::model(void* gradients) const {

@@ -33,8 +33,9 @@ class StepArrays {
   void restart_averages(Stream& stream);
   // Refreshes the low-precision copy of the averages, which evaluations read. Blocks.
   void averages_changed(Stream& stream);
-  // Replaces the running statistics (of batch norm) with their means over all ranks. Collective.
-  void average_running_stats(comm::Communicator& communicator, Stream& stream);
+  // Replaces the running statistics (of batch norm) with their means over all ranks. `weight` is
+  // that of this rank's; the mean weight is 1. Collective.
+  void average_running_stats(comm::Communicator& communicator, double weight, Stream& stream);
 
   model::ModelArrays model(void* gradients) const;
   // Returns the arrays to evaluate with: averages in place of parameters, if there are averages,

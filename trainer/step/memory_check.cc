@@ -222,17 +222,23 @@ void require_fits(const TrainingTarget& target, const RankMemory& memory,
     others.push_back("the copy of a checkpoint takes " + size_text(budget.checkpoint));
   }
   if (!limit.has_limit_bytes() && budget.unplanned > 0) {
-    others.push_back(
-        fmt::format("the program takes {}{}",
-                    size_text(budget.of_rank() - std::min(budget.of_rank(), budget.of_plan())),
-                    budget.ranks > 1 ? " per rank" : ""));
+    others.push_back(fmt::format(
+        "the program takes {}{}",
+        size_text(budget.is_strict
+                      ? budget.unplanned
+                      : budget.of_rank() - std::min(budget.of_rank(), budget.of_plan())),
+        budget.ranks > 1 ? " per rank" : ""));
   }
   const auto ranks = static_cast<size_t>(budget.ranks);
   const std::string who =
       ranks == 1 ? "a rank needs" : fmt::format("the {} ranks of this host need", ranks);
-  refuse(who, memory.total() * ranks,
-         fmt::format("{} {}{}{}", budget.name, size_text(budget.bytes),
-                     others.empty() ? "" : ", of which ", fmt::join(others, " and ")));
+  std::string available = fmt::format("{} {}", budget.name, size_text(budget.bytes));
+  if (!others.empty()) {
+    available = fmt::format("{} {}: {}, of which {}", ranks == 1 ? "has" : "have",
+                            target.limit > 1 ? size_text(target.limit * ranks) : "nothing",
+                            available, fmt::join(others, " and "));
+  }
+  refuse(who, memory.total() * ranks, available);
 }
 
 }  // namespace trireme::train

@@ -31,9 +31,12 @@ constexpr size_t kGpuLibraryBytes = 128 * kMiB;
 // generates, stacks of threads, fragments. 17 MiB were measured; the resident set before also has
 // 20 MiB of files, which the kernel can drop.
 constexpr size_t kLaterBytes = 16 * kMiB;
-// The resident set is rounded up to a multiple, so that runs of the same configuration get the same
-// plan.
-constexpr size_t kResidentStep = 8 * kMiB;
+// Addresses that a process reserves after its plan was made and beyond it, most of which it never
+// uses: stacks of threads (8 MiB each), shared memory of MPI.
+constexpr size_t kLaterAddresses = 256 * kMiB;
+// What the process has is rounded up to a multiple, so that runs of the same configuration get the
+// same plan.
+constexpr size_t kProcessStep = 8 * kMiB;
 
 RankMemory without_empty(RankMemory memory) {
   std::erase_if(memory.parts, [](const RankMemory::Part& part) { return part.bytes == 0; });
@@ -60,6 +63,19 @@ RankMemory::Part batches_part(const model::Graph& graph, const BatchPlan& batch,
 
 std::string low_precision_name(const Config& config) {
   return "parameters in " + Precision_Name(config.run.train().precision());
+}
+
+size_t process_bytes(int64_t bytes) {
+  return (static_cast<size_t>(bytes) / kProcessStep + 1) * kProcessStep;
+}
+
+// Returns the budget of a limited address space, which each process has for itself.
+MemoryBudget address_budget(size_t limit, size_t checkpoint) {
+  MemoryBudget budget{limit, "the limit of this process's address space (ulimit -v) is",
+                      /*ranks=*/1, checkpoint};
+  budget.unplanned = process_bytes(address_bytes()) + kLaterAddresses;
+  budget.is_strict = true;
+  return budget;
 }
 
 }  // namespace
@@ -163,15 +179,17 @@ MemoryBudget memory_budget_of(Device& device, int local_ranks, const Config& con
   if (device.kind() == DeviceKind::kCpu) {
     const Machine machine = inspect_machine();
     const bool limited = machine.memory_limit < machine.memory;
-    MemoryBudget budget{
-        static_cast<size_t>(machine.memory_limit),
-        limited ? "the limit of this process (control group or ulimit) is" : "this host has",
-        local_ranks, checkpoint_bytes(config, network_size(config, graph, /*rows=*/1))};
+    MemoryBudget budget{static_cast<size_t>(machine.memory_limit),
+                        limited ? "the limit of this process's control group is" : "this host has",
+                        local_ranks,
+                        checkpoint_bytes(config, network_size(config, graph, /*rows=*/1))};
     // A host has other processes, too.
-    const size_t steps = static_cast<size_t>(resident_bytes()) / kResidentStep + 1;
     budget.unplanned =
-        steps * kResidentStep + kLaterBytes + budget.of_rank() / (limited ? 128 : 16);
-    return budget;
+        process_bytes(resident_bytes()) + kLaterBytes + budget.of_rank() / (limited ? 128 : 16);
+    if (machine.address_space == 0) return budget;
+    MemoryBudget own =
+        address_budget(static_cast<size_t>(machine.address_space), budget.checkpoint);
+    return own.of_plan() < budget.of_plan() ? own : budget;
   }
   const auto load = device.load();
   MemoryBudget budget{load ? static_cast<size_t>(load->memory_total_bytes) : 0, "the GPU has"};
@@ -180,7 +198,8 @@ MemoryBudget memory_budget_of(Device& device, int local_ranks, const Config& con
 }
 
 size_t MemoryBudget::of_plan() const {
-  return std::max<size_t>(1, of_rank() - std::min(unplanned, of_rank() / 2));
+  const size_t limit = is_strict ? of_rank() : of_rank() / 2;
+  return std::max<size_t>(1, of_rank() - std::min(unplanned, limit));
 }
 
 size_t memory_limit(const Config& config, const MemoryBudget& budget) {

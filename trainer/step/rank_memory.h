@@ -57,21 +57,23 @@ size_t checkpoint_bytes(const Config& config, const model::NetworkSize& network)
 
 // The memory available to the ranks that compute on a device.
 struct MemoryBudget {
-  size_t bytes = 0;       // 0 if unknown
-  std::string name;       // for messages, followed by the size: "this host has"
-  int ranks = 1;          // that share it
-  size_t checkpoint = 0;  // what the copy of a checkpoint takes of it
-  size_t unplanned = 0;   // what each rank needs beyond its plan
+  size_t bytes = 0;        // 0 if unknown
+  std::string name;        // for messages, followed by the size: "this host has"
+  int ranks = 1;           // that share it
+  size_t checkpoint = 0;   // what the copy of a checkpoint takes of it
+  size_t unplanned = 0;    // what each rank needs beyond its plan
+  bool is_strict = false;  // whether all of that must remain, even if it is more than half
 
   // Returns the part of a rank, without the checkpoint.
   size_t of_rank() const;
-  // Returns the part of a rank's plan: without what it needs beyond it, but at least half of its
-  // part.
+  // Returns the part of a rank's plan: without what it needs beyond it, but usually at least half
+  // of its part.
   size_t of_plan() const;
 };
-// Returns the memory limit of this process for the CPU, which `local_ranks` ranks share, the memory
-// of the device for a GPU. On a CPU, a rank needs beyond its plan what it has now: the program,
-// libraries and samples in memory.
+// Returns the budget of a rank: for a GPU, the memory of the device; for a CPU, the memory of the
+// host or the limit of the control group, which `local_ranks` ranks share, or the limit of this
+// process's address space, whichever leaves less to the plan. On a CPU, a rank needs beyond its
+// plan what it has now: the program, libraries and samples in memory.
 MemoryBudget memory_budget_of(Device& device, int local_ranks, const Config& config,
                               const model::Graph& graph);
 

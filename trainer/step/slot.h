@@ -13,6 +13,7 @@
 #include "model/context.h"
 #include "ops/loss_scale.h"
 #include "ops/step_state.h"
+#include "trainer/optimizer/optimizer.h"
 #include "trainer/step/batch_plan.h"
 #include "trainer/step/carried_states.h"
 #include "trainer/step/step_timer.h"
@@ -36,7 +37,8 @@ struct StepSlot {
   // Copied from the device to the host at the end of the step.
   struct Results {
     std::array<float, ops::kMetricCount> metrics;
-    ops::LossScale scale_before, scale_after;
+    ops::LossScale scale_before;
+    Optimizer::Outcome outcome;
   };
 
   // `running_stat_bytes` and `carried_bytes` are the sizes of all running statistics and carried
@@ -92,6 +94,7 @@ struct StepSlot {
   size_t program = 0;  // in the order of add_program()
   int64_t step = 0;
   int64_t passes = 0;
+  int64_t rows = 0;  // samples of this rank
   bool profiled = false;
 
  private:

@@ -31,6 +31,7 @@ struct Step::State {
     slot.program = parts.programs->number_of(batch.length);
     slot.step = step;
     slot.passes = parts.plan().passes_of(batch.global_rows, parts.grid().replicas);
+    slot.rows = batch.rows;
     slot.fill_header(batch, parts.config.run.seed(), learning_rate, stop_requested);
     fault_point("inputs", step, {batch.inputs, parts.input_bytes});
     load(slot, batch);
@@ -93,14 +94,18 @@ struct Step::State {
     result.metrics = results.metrics;
     result.timings = slot.timer.timings(slot.passes);
     result.timings.communication = parts.sync->seconds(slot.index);
-    if (parts.optimizer->scales_loss()) result.loss_scale = results.scale_after;
+    const ops::LossScale& scale_after = results.outcome.scale;
+    if (parts.optimizer->scales_loss()) result.loss_scale = scale_after;
     result.gradient_scale =
         results.scale_before.scale * results.metrics[ops::kMetricWeight] / slot.labels();
-    result.skipped_steps = results.scale_after.skipped;
-    const bool skipped = results.scale_after.skipped > results.scale_before.skipped;
+    result.skipped_steps = scale_after.skipped;
+    const bool skipped = scale_after.skipped > results.scale_before.skipped;
     result.not_finite = skipped && (results.scale_before.scale <= 1 ||
                                     !std::isfinite(results.metrics[ops::kMetricLoss]));
-    if (skipped) restore_running_stats(slot);
+    if (result.not_finite && results.outcome.squares < 0) {
+      result.overflowing_norm = std::sqrt(-results.outcome.squares) / result.gradient_scale;
+    }
+    if (!skipped) samples.add(slot.rows, results.metrics[ops::kMetricSamples]);
     if (result.not_finite) restore_carried(slot);
     if (slot.profiled) result.timeline = timeline_of(slot);
     return result;
@@ -115,16 +120,6 @@ struct Step::State {
     gpu_steps->begin({"step on the GPU"});
     slot.done->synchronize();
     gpu_steps->end();
-  }
-
-  // Restores the running statistics before a skipped step, also in the copies of the other slots:
-  // their steps started from the statistics that the skipped step had written.
-  void restore_running_stats(const StepSlot& skipped) const {
-    for (const auto& slot : parts.slots) {
-      if (slot.get() == &skipped) continue;
-      copy(slot->running_stats_before, skipped.running_stats_before);
-    }
-    copy(parts.arrays->running_stats(), skipped.running_stats_before);
   }
 
   // Restores the carried states before a step in which numbers were not finite, and those with
@@ -171,12 +166,30 @@ struct Step::State {
     std::optional<StepResult> last;
     while (collected < launched) last = collect();
     gather_parameters();
-    parts.stream->synchronize();  // other streams may read the restored running statistics
+    parts.stream->synchronize();  // other streams may read what restore_carried() has written
     return last;
   }
 
+  // The samples that this rank and all ranks together have seen since the running statistics were
+  // averaged.
+  struct Samples {
+    int64_t own = 0;
+    double all = 0;
+
+    void add(int64_t rows, float of_all) {
+      own += rows;
+      all += double{of_all};
+    }
+    // Returns the weight of this rank's statistics in the mean over the replicas: 1 if all have
+    // seen equally many.
+    double weight(int replicas) const {
+      return all > 0 ? static_cast<double>(own) * replicas / all : 1;
+    }
+  };
+
   StepParts parts;
   StepSequence sequence;
+  Samples samples;
   // Tells the ledger, for the watchdog, that the host waits for a step on the GPU.
   std::unique_ptr<comm::LedgerGroup> gpu_steps;
   bool updated = false;  // since parameters were gathered
@@ -227,7 +240,10 @@ const StepProbe* Step::probe() const { return state_->probe.get(); }
 std::optional<Step::NotFinite> Step::find_not_finite() { return state_->find_not_finite(); }
 
 void Step::average_running_stats() {
-  state_->parts.arrays->average_running_stats(state_->parts.replicas(), *state_->parts.stream);
+  const StepParts& parts = state_->parts;
+  const State::Samples samples = std::exchange(state_->samples, {});
+  parts.arrays->average_running_stats(parts.replicas(), samples.weight(parts.grid().replicas),
+                                      *parts.stream);
 }
 
 const BatchPlan& Step::plan() const { return state_->parts.plan(); }

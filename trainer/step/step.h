@@ -67,16 +67,16 @@ class Step {
   const StepProbe* probe() const;
 
   // Recomputes the batch of the latest result, checks every instruction, and returns the first
-  // non-finite value on this rank, if any. Changes no lasting state: the running statistics are
-  // restored to those before that step, even if a GPU has another step in flight. Must be called
-  // before the next run(). Collective.
+  // non-finite value on this rank, if any. Changes no lasting state, even if a GPU has another step
+  // in flight. Must be called before the next run(). Collective.
   struct NotFinite {
     int64_t when = 0;  // order of execution, comparable between ranks
     std::string what;
   };
   std::optional<NotFinite> find_not_finite();
 
-  // Replaces the running statistics (of batch norm) with their means over all ranks. Collective.
+  // Replaces the running statistics (of batch norm) with their means over all ranks, weighted by
+  // the samples that each has seen since the last call. Collective.
   void average_running_stats();
 
   const BatchPlan& plan() const;

@@ -31,10 +31,14 @@ struct StepResult {
   StepTimings timings;
   std::optional<ops::LossScale> loss_scale;  // after the step; set in FP16
   int64_t skipped_steps = 0;                 // updates skipped since the run began
-  // The loss or a sum of gradients was not finite, so all ranks skipped the update. In FP16,
+  // The loss or a sum of gradients was not finite, or the optimizer's state would not have been
+  // (see ops::kMaxGradientNorm), so all ranks skipped the update. In FP16,
   // non-finite gradients count only at the minimum loss scale: at a larger one, the scale is
   // lowered.
   bool not_finite = false;
+  // If the reason is that the optimizer's state would not be finite: the L2 norm of the gradient,
+  // which is; otherwise 0.
+  double overflowing_norm = 0;
   // Factor by which the gradients in memory differ from those of the mean loss, because of loss
   // scaling and of the divisor that the backward pass assumed (see ops::label_correction).
   float gradient_scale = 1;

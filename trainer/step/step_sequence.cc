@@ -109,10 +109,11 @@ void StepSequence::encode_update(const StepSlot& slot) const {
   fault_point("update", slot.step);
   Optimizer& optimizer = *parts_.optimizer;
   StepSlot::Results& results = slot.results();
-  device_.copy(&results.scale_before, optimizer.loss_scale(), sizeof(ops::LossScale), stream_);
-  optimizer.encode(stream_, parts_.model, parts_.arrays->averages().data(), slot.state(0));
+  device_.copy(&results.scale_before, optimizer.outcome(), sizeof(ops::LossScale), stream_);
+  optimizer.encode(stream_, parts_.model, parts_.arrays->averages().data(),
+                   slot.running_stats_before, slot.state(0));
   device_.copy(&results.metrics, parts_.model.gradients, sizeof results.metrics, stream_);
-  device_.copy(&results.scale_after, optimizer.loss_scale(), sizeof(ops::LossScale), stream_);
+  device_.copy(&results.outcome, optimizer.outcome(), sizeof results.outcome, stream_);
 }
 
 // Records the phase on the CPU. On a GPU the host only queues work, so the phase is unknown.
@@ -121,6 +122,8 @@ void StepSequence::enter(comm::Phase phase, const StepSlot& slot) const {
 }
 
 std::optional<Step::NotFinite> StepSequence::find_not_finite(StepSlot& slot) {
+  // The forward passes update the running statistics; no one needs those before the step any more.
+  copy_array(device_, slot.running_stats_before, parts_.arrays->running_stats(), stream_);
   slot.load_header(stream_);  // loss scaling has changed the device's copy
   clear_gradients(slot);
   sync_.begin_without_sums();

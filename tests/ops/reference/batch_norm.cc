@@ -92,7 +92,7 @@ Plan plan(const BatchNormForward& op, Specs specs) {
                              in(args, O::kBeta)[c] + (residual ? residual[i] : 0);
         out(args, O::kY)[i] = relu_if(op.relu, value);
       });
-      if (valid == 0 || !out(args, O::kRunningMean)) continue;
+      if (s.count == 0 || !out(args, O::kRunningMean)) continue;
       const double unbiased = s.count > 1 ? variance * s.count / (s.count - 1) : variance;
       const double m = op.momentum;
       double& running_mean = out(args, O::kRunningMean)[c];

@@ -1,7 +1,5 @@
 #include "ops/loss_scale.h"
 
-#include <cmath>
-
 #include "tests/ops/reference/plans.h"
 
 namespace trireme::ops::reference {
@@ -14,10 +12,15 @@ Plan plan(const ScaleLoss&, Specs specs) {
 }
 
 Plan plan(const AdjustLossScale& op, Specs specs) {
+  using O = AdjustLossScale;
+  const int64_t stats = specs[O::kRunningStats].shape.elements();
   return host_op(std::move(specs), [=](Args args, void*) {
-    const bool finite = std::isfinite(*in(args, AdjustLossScale::kSquares));
-    auto& scale = *pointer<LossScale>(args, AdjustLossScale::kScale);
-    scale = adjusted(scale, finite, op.growth_steps);
+    const bool applied = is_applied(*in(args, O::kSquares));
+    auto& scale = *pointer<LossScale>(args, O::kScale);
+    scale = adjusted(scale, applied, op.growth_steps);
+    for (int64_t i = 0; !applied && i < stats; ++i) {
+      out(args, O::kRunningStats)[i] = in(args, O::kRunningStatsBefore)[i];
+    }
   });
 }
 

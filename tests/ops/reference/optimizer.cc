@@ -6,11 +6,6 @@
 namespace trireme::ops::reference {
 namespace {
 
-// Returns true if the update is skipped because the sum of squares of the gradients is not finite.
-bool skips(const double* squares, const LossScale* loss_scale) {
-  return loss_scale && !std::isfinite(*squares);
-}
-
 // Returns the factor of gradients.
 double gradient_factor(double max_norm, const double* squares, const LossScale* loss_scale,
                        double correction) {
@@ -32,21 +27,26 @@ void copy_low(Args args, int low, int64_t i, double value) {
   }
 }
 
-// Calls work(step number, gradient factor, numbers of a range) unless the update is skipped.
-template <class Op, class Work>
-void in_step(const Op& op, Args args, Work work) {
+// Calls work(step number, gradient factor, numbers of a range) unless it is skipped. Returns
+// whether it is skipped because the squares of a rule with second moments overflow.
+template <class Rule, class Op, class Work>
+bool in_step(const Op& op, Args args, Work work) {
   const LossScale* scale = loss_scale(args, Op::kLossScale);
-  if (skips(in(args, Op::kSquares), scale)) return;
+  const double* squares = in(args, Op::kSquares);
+  if (scale && !std::isfinite(*squares)) return false;
   const StepState& state = reference::state(args, Op::kState);
   const double* metrics = in(args, Op::kMetrics);
-  work(static_cast<double>(state.step + 1 - (scale ? scale->skipped : 0)),
-       gradient_factor(op.max_norm, in(args, Op::kSquares), scale,
-                       metrics ? label_correction(state, metrics[kMetricWeight]) : 1),
+  const double factor = gradient_factor(
+      op.max_norm, squares, scale, metrics ? label_correction(state, metrics[kMetricWeight]) : 1);
+  constexpr bool kHasSquares = std::is_same_v<Rule, Adam> || std::is_same_v<Rule, Lamb>;
+  if (kHasSquares && scale && std::sqrt(*squares) * factor > 1.8446743e19) return true;
+  work(static_cast<double>(state.step + 1 - (scale ? scale->skipped : 0)), factor,
        [&](const UpdateRange& range, double trust_ratio) {
          return RangeNumbers<double>{
              double{state.learning_rate} * double{range.learning_rate_scale}, range.weight_decay,
              trust_ratio};
        });
+  return false;
 }
 
 template <class Rule, class... Slot>
@@ -61,7 +61,7 @@ void tensor_squares(const TensorSquares& op, const Rule& rule, Args args,
   using O = TensorSquares;
   double* sums = out(args, O::kSums);
   std::fill_n(sums, 2 * op.ranges.size(), 0.0);
-  in_step(op, args, [&](double t, double factor, auto numbers) {
+  in_step<Rule>(op, args, [&](double t, double factor, auto numbers) {
     for (size_t r = 0; r < op.ranges.size(); ++r) {
       const UpdateRange& range = op.ranges[r];
       const auto n = rule.numbers(rule.at_step(t), numbers(range, 1));
@@ -80,7 +80,7 @@ void tensor_squares(const TensorSquares& op, const Rule& rule, Args args,
 template <class Rule, int... I>
 void update(const Update& op, const Rule& rule, Args args, std::integer_sequence<int, I...>) {
   using O = Update;
-  in_step(op, args, [&](double t, double factor, auto numbers) {
+  const bool overflows = in_step<Rule>(op, args, [&](double t, double factor, auto numbers) {
     for (size_t r = 0; r < op.ranges.size(); ++r) {
       const double ratio = kLayerWise<Rule> ? in(args, O::kTrustRatios)[r] : 1;
       const auto n = rule.numbers(rule.at_step(t), numbers(op.ranges[r], ratio));
@@ -95,6 +95,7 @@ void update(const Update& op, const Rule& rule, Args args, std::integer_sequence
       }
     }
   });
+  if (overflows) *out(args, O::kSquares) *= -1;
 }
 
 }  // namespace
