@@ -4,11 +4,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <map>
 #include <optional>
+#include <type_traits>
 
 namespace trireme::cli {
 
@@ -128,9 +131,38 @@ void ArgumentParser::on_chosen(std::function<void()> callback) {
   app_->callback(std::move(callback));
 }
 
+namespace {
+
+// The type of an option's number.
+template <class T>
+struct NumberOf {
+  using Type = T;
+};
+template <class T>
+struct NumberOf<std::optional<T>> {
+  using Type = T;
+};
+
+// CLI11 takes -1 for an unsigned number, and numbers that are too large for the largest one.
+template <class Integer>
+std::string integer_problem(const std::string& text) {
+  Integer number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && stop == end) return "";
+  using Limits = std::numeric_limits<Integer>;
+  return fmt::format("must be an integer from {} to {}, got {}", Limits::min(), Limits::max(),
+                     text);
+}
+
+}  // namespace
+
 template <class T>
 Argument ArgumentParser::add_option(const std::string& name, T& value, const std::string& help) {
-  return Argument(*app_->add_option(name, value, help));
+  Argument argument(*app_->add_option(name, value, help));
+  using Number = typename NumberOf<T>::Type;
+  if constexpr (std::is_integral_v<Number>) argument.check(integer_problem<Number>);
+  return argument;
 }
 
 #define TRIREME_OPTION_TYPE(...)                                                            \

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -147,12 +148,17 @@ std::string memory_text(const train::Config& config, const RankPlan& plan) {
                      repeated.empty() ? "" : "; " + repeated);
 }
 
-// Describes the file that the network is initialized from, or "" if there is none.
-std::string initial_text(const train::Config& config, const model::Graph& graph) {
-  const ModelConfig& model = config.run.model();
-  if (!model.has_init_from()) return "";
+// Reads what the network is initialized from, gives it as many positions, and returns a
+// description; "" if there is none.
+std::string read_initial(train::Config& config, const Samples& samples) {
+  if (!config.run.model().has_init_from()) return "";
+  model::Graph graph = train::build_network(config, samples.spec);
   try {
-    return train::read_initial_values(model.init_from(), graph).summary;
+    train::StoredModel stored = train::read_stored_model(config.run.model().init_from());
+    if (train::keep_positions(config, graph, train::stored_positions(stored, graph))) {
+      graph = train::build_network(config, samples.spec);
+    }
+    return train::read_initial_values(std::move(stored), config, graph, *samples.training).summary;
   } catch (const ConfigError& error) {
     throw config.located(error);
   }
@@ -172,6 +178,7 @@ size_t print_network(train::Config& config, const Samples& samples, const CheckO
   const data::SampleSpec& spec = samples.spec;
   const int ranks = options.ranks;
   train::make_mix(config, spec);
+  const std::string initial = options.no_data ? "" : read_initial(config, samples);
   Target target{.config = config, .samples = spec, .in_memory = samples.in_memory};
   const model::Graph graph = train::build_network(config, spec);
   data::OrderOptions order;
@@ -200,7 +207,7 @@ size_t print_network(train::Config& config, const Samples& samples, const CheckO
   print_row("network", fmt::format("{}: {}input {}, {}, {}", train::model_name(config.run), size,
                                    spec.input.shape.to_string(), target_text(spec),
                                    Precision_Name(config.run.train().precision())));
-  if (!options.no_data) print_row("init", initial_text(config, graph));
+  print_row("init", initial);
   print_row("train", samples.train_text);
   print_row("eval", samples.eval_text);
   print_row("weights", weights_row(config));
@@ -231,12 +238,16 @@ size_t print_network(train::Config& config, const Samples& samples, const CheckO
 
 // Checks whether training could resume from the newest checkpoint, and prints what has changed
 // since. Throws the errors that training would throw.
-void check_resume(const train::Config& config, const fs::path& checkpoints, const Samples& samples,
+void check_resume(train::Config& config, const fs::path& checkpoints, const Samples& samples,
                   int ranks, bool accept_data_change) {
   const train::Warn warn = [](const std::string& text) { print_row("warning", text); };
   const auto found = train::newest_checkpoint(checkpoints, warn);
   if (!found) return;
-  const model::Graph graph = train::build_network(config, samples.spec);
+  model::Graph graph = train::build_network(config, samples.spec);
+  if (train::keep_positions(config, graph,
+                            train::stored_positions(found->path / train::kModelFile, graph))) {
+    graph = train::build_network(config, samples.spec);
+  }
   const auto changes = train::check_changes(*found, {config, graph, ranks, samples.train});
   const train::RunData data{data::fingerprint_of(*samples.training),
                             data::fingerprint_of(*samples.evaluation)};

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -39,6 +40,7 @@ struct GenerateOptions : ConfigOptions, CheckpointOptions {
   int64_t max_tokens = 200;
   train::Sampling sampling;
   std::vector<std::string> stops;
+  bool no_special = false;
   int64_t batch = 8;
   int threads = 0;
   std::string format = "text";
@@ -49,24 +51,36 @@ struct GenerateOptions : ConfigOptions, CheckpointOptions {
 // trained on text, otherwise the numbers of the tokens.
 class Vocabulary {
  public:
-  explicit Vocabulary(const train::SampleInfo& info)
-      : size_(info.spec.classes), tokenizer_(info.tokenizer) {
+  // With `special`, names of special tokens in prompts stand for these.
+  Vocabulary(const train::SampleInfo& info, const model::Graph& graph, bool special)
+      : size_(info.spec.classes), tokenizer_(info.tokenizer), special_(special) {
     if (!tokenizer_ && !info.class_names.empty()) text_.emplace(info.class_names);
+    if (tokenizer_) ends_.insert(tokenizer_->special().end);
+    for (const model::Node& node : graph.nodes) {
+      for (const auto& [field, token] : node.layer->token_fields()) {
+        if (token && field.ends_with(".document_end")) ends_.insert(*token);
+      }
+    }
   }
 
   std::vector<int32_t> encode(const std::string& prompt) const {
-    const std::vector<int32_t> tokens = tokenizer_ ? tokenizer_->encode(prompt)
+    const std::vector<int32_t> tokens = tokenizer_ ? encode_text(prompt)
                                         : text_    ? text_->encode(prompt)
                                                    : parse(prompt);
     if (tokens.empty()) throw Error("is empty; it must have at least one token");
     return tokens;
   }
+  // Returns whether the token ends a text.
+  bool is_end(int32_t token) const { return ends_.contains(token); }
   std::string decode(int32_t token) const {
     if (tokenizer_) return tokenizer_->text_of(token);
     return text_ ? text_->text_of(token) : fmt::format(" {}", token);
   }
 
  private:
+  std::vector<int32_t> encode_text(const std::string& prompt) const {
+    return special_ ? tokenizer_->encode_with_special(prompt) : tokenizer_->encode(prompt);
+  }
   std::vector<int32_t> parse(const std::string& prompt) const {
     std::vector<int32_t> tokens;
     std::istringstream words(prompt);
@@ -84,7 +98,9 @@ class Vocabulary {
 
   int64_t size_;
   std::shared_ptr<const data::Tokenizer> tokenizer_;
+  bool special_;
   std::optional<data::TokenText> text_;
+  std::set<int32_t> ends_;
 };
 
 // A prompt and its continuation.
@@ -93,6 +109,7 @@ struct Text {
   std::vector<int32_t> tokens = {};  // of both
   size_t prompt_tokens = 0;
   std::string continuation = {};
+  std::vector<size_t> ends = {};        // of the generated tokens in the continuation
   const char* finish_reason = nullptr;  // null while tokens are being generated
 };
 
@@ -172,20 +189,32 @@ void check_lengths(const std::vector<Text>& texts, int64_t length) {
   }
 }
 
+// Ends the text before byte `end` of its continuation, and removes the tokens that reach beyond.
+void end_before(Text& text, size_t end) {
+  text.continuation.resize(end);
+  while (!text.ends.empty() && text.ends.back() > end) {
+    text.ends.pop_back();
+    text.tokens.pop_back();
+  }
+  text.finish_reason = "stop";
+}
+
 // Adds a token to the text, and checks whether the text is complete.
 void append(Text& text, int32_t token, const Vocabulary& vocabulary,
             const GenerateOptions& options) {
   const size_t size = text.continuation.size();
+  if (vocabulary.is_end(token)) return end_before(text, size);
   text.tokens.push_back(token);
   text.continuation += vocabulary.decode(token);
+  text.ends.push_back(text.continuation.size());
   size_t end = std::string::npos;
   for (const std::string& stop : options.stops) {
-    const size_t begin = size - std::min(size, stop.size() - 1);  // it does not end before `size`
+    // It does not end before `size`.
+    const size_t begin = size - std::min(size, stop.size() - 1);
     end = std::min(end, text.continuation.find(stop, begin));
   }
   if (end != std::string::npos) {
-    text.continuation.resize(end);
-    text.finish_reason = "stop";
+    end_before(text, end);
   } else if (std::ssize(text.tokens) >=
              static_cast<int64_t>(text.prompt_tokens) + options.max_tokens) {
     text.finish_reason = "length";
@@ -277,7 +306,7 @@ int generate(const GenerateOptions& options) {
   const int64_t rows = std::min(options.batch, std::ssize(prompts));
   const model::Graph graph = train::build_network(config, info.spec);
   train::require_language_model(graph);
-  const Vocabulary vocabulary(info);
+  const Vocabulary vocabulary(info, graph, !options.no_special);
   std::vector<Text> texts = encode(prompts, vocabulary);
   const train::TrainedModel model(config, *backend,
                                   samples_for(texts, graph, info.spec, rows, options.max_tokens),
@@ -342,6 +371,8 @@ void add_generate(ArgumentParser app, Command& chosen) {
                   "End a text before this string occurs in its continuation. May be repeated")
       .one_value_each()
       .check(not_empty);
+  command.add_flag("--no-special", options->no_special,
+                   "Take names of special tokens in prompts, such as <|endoftext|>, as text");
   command.add_option("--format", options->format, "Output format")
       .one_of({"text", "jsonl"})
       .show_default();
@@ -357,6 +388,14 @@ void add_generate(ArgumentParser app, Command& chosen) {
   trireme generate runs/shakespeare --prompt "ROMEO:" --max-tokens 500
   trireme generate runs/shakespeare --prompts names.txt --format jsonl
   trireme generate runs/gpt2 --prompt "464 2068 7586" --temperature 0
+
+A text ends before the token that ends a text of the run's tokenizer, such as
+<|endoftext|> or </s>, before model.zoo.document_end (or that of a layer), and
+before a --stop string; the "finish_reason" of JSON is then "stop", and "tokens"
+has the tokens before that end. In prompts, names of special tokens stand for
+these: <|endoftext|>, <|im_start|> and others in brackets that no merge makes
+(BPE), [CLS] and [SEP] (WordPiece), <s> and </s> (SentencePiece). With
+--no-special, they are text, as in training texts.
 
 A single prompt is continued on the terminal token by token. The random numbers
 depend on the seed, the number of the prompt and the position, but not on

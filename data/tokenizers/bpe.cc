@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "core/error.h"
@@ -131,6 +132,7 @@ class MergeTable {
  public:
   // Returns false if the pair has a merge already.
   bool add(int32_t left, int32_t right, Merge merge) {
+    made_.insert(merge.token);
     return merges_.emplace(key(left, right), merge).second;
   }
   const Merge* find(int32_t left, int32_t right) const {
@@ -138,12 +140,15 @@ class MergeTable {
     return found == merges_.end() ? nullptr : &found->second;
   }
   int32_t size() const { return static_cast<int32_t>(merges_.size()); }
+  // Returns whether any merge makes the token.
+  bool makes(int32_t token) const { return made_.contains(token); }
 
  private:
   static uint64_t key(int32_t left, int32_t right) {
     return static_cast<uint64_t>(left) << 32 | static_cast<uint32_t>(right);
   }
   std::unordered_map<uint64_t, Merge> merges_;
+  std::unordered_set<int32_t> made_;
 };
 
 // Merges the tokens of one word: always the pair of the lowest rank, and of those the leftmost. A
@@ -220,7 +225,11 @@ class Bpe final : public Tokenizer {
         texts_(std::move(texts)),
         token_of_byte_(token_of_byte),
         merges_(std::move(merges)),
-        special_(special) {}
+        special_(special) {
+    for (int32_t token = 0; token < vocab_size(); ++token) {
+      if (is_special(token)) name_special(text_of(token), token);
+    }
+  }
 
   int32_t vocab_size() const override { return static_cast<int32_t>(texts_.size()); }
   const SpecialTokens& special() const override { return special_; }
@@ -248,6 +257,15 @@ class Bpe final : public Tokenizer {
   bool marks_words() const override { return false; }
 
  private:
+  // Returns whether the token has a name in brackets, such as <|im_start|>, and cannot be made of
+  // text.
+  bool is_special(int32_t token) const {
+    const std::string& text = text_of(token);
+    const bool bracketed = (text.starts_with('<') && text.ends_with('>')) ||
+                           (text.starts_with('[') && text.ends_with(']'));
+    return bracketed && text.size() > 2 && !merges_.makes(token);
+  }
+
   const std::vector<std::string> texts_;  // of each token
   const std::array<int32_t, kBytes> token_of_byte_;
   const MergeTable merges_;
@@ -300,7 +318,8 @@ MergeTable read_merges(const TokenizerFile& file, const Ids& ids) {
     if (line.empty() || (number == 1 && line.starts_with("#version"))) return;
     const std::string where = fmt::format("{}: line {}", file.name, number);
     const size_t space = line.find(' ');
-    const bool two = space > 0 && space + 1 < line.size() && line.find(' ', space + 1) == line.npos;
+    const bool two = space != line.npos && space > 0 && space + 1 < line.size() &&
+                     line.find(' ', space + 1) == line.npos;
     if (!two) {
       throw DataError(where, fmt::format("'{}' is not two tokens separated by a space", line));
     }

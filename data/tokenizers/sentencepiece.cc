@@ -100,7 +100,11 @@ class SentencePiece final : public Tokenizer {
       uint32_t size = 0;
       std::memcpy(&size, pieces.data() + 1, sizeof size);
       pieces.remove_prefix(1 + sizeof size);
-      texts_.push_back(text_of_piece(kind, pieces.substr(0, size)));
+      const std::string_view piece = pieces.substr(0, size);
+      if (kind == sp::PieceKind::kOther) {
+        name_special(std::string(piece), static_cast<int32_t>(texts_.size()));
+      }
+      texts_.push_back(text_of_piece(kind, piece));
       pieces.remove_prefix(size);
     }
   }

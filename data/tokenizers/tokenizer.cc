@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "core/error.h"
@@ -24,6 +25,35 @@ TokenizerFile read_tokenizer_file(const std::string& root, const std::string& na
 }
 
 }  // namespace
+
+void Tokenizer::name_special(std::string name, int32_t token) {
+  special_names_.emplace(std::move(name), token);
+}
+
+std::vector<int32_t> Tokenizer::encode_with_special(std::string_view text) const {
+  check_utf8(text);
+  std::vector<int32_t> tokens;
+  size_t begin = 0;  // of the text after the last special token
+  const auto encode_until = [&](size_t end) {
+    if (end == begin) return;
+    const std::vector<int32_t> part = encode(text.substr(begin, end - begin));
+    tokens.insert(tokens.end(), part.begin(), part.end());
+  };
+  for (size_t at = 0; at < text.size();) {
+    const auto found = std::ranges::find_if(special_names_, [&](const auto& special) {
+      return text.substr(at).starts_with(special.first);
+    });
+    if (found == special_names_.end()) {
+      ++at;
+      continue;
+    }
+    encode_until(at);
+    tokens.push_back(found->second);
+    begin = at += found->first.size();
+  }
+  encode_until(text.size());
+  return tokens;
+}
 
 std::string Tokenizer::decode(std::span<const int32_t> tokens) const {
   std::string text;

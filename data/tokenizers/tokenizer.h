@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -55,6 +56,9 @@ class Tokenizer {
   // text, so that a text cannot contain special tokens other than `unknown`. Throws Error that
   // names the first byte that is not UTF-8.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
+  // Like encode, but names of special tokens, such as <|endoftext|> or </s>, stand for these
+  // tokens. What is between them is encoded as texts of their own.
+  std::vector<int32_t> encode_with_special(std::string_view text) const;
   // Returns what a token adds to the text of the tokens before it. May be a part of a UTF-8
   // character.
   virtual const std::string& text_of(int32_t token) const = 0;
@@ -76,8 +80,12 @@ class Tokenizer {
  protected:
   // Returns true if text_of() begins words with a space, which decode() omits from the first word.
   virtual bool marks_words() const = 0;
+  // Declares the name of a token that encode() makes of no text, for encode_with_special().
+  void name_special(std::string name, int32_t token);
 
  private:
+  // By their names, of those with the same beginning the longest first.
+  std::map<std::string, int32_t, std::greater<>> special_names_;
   const TokenizerConfig config_;
   const std::vector<TokenizerFile> files_;
 };

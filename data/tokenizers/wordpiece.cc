@@ -67,6 +67,10 @@ class WordPiece final : public Tokenizer {
       texts_.push_back(continues ? std::string(piece) : " " + name);
       max_piece_bytes_ = std::max(max_piece_bytes_, piece.size());
     }
+    for (const int32_t token :
+         {special_.unknown, special_.begin, special_.end, special_.pad, special_.mask}) {
+      if (token != SpecialTokens::kNone) name_special(names_.at(static_cast<size_t>(token)), token);
+    }
   }
 
   int32_t vocab_size() const override { return static_cast<int32_t>(names_.size()); }

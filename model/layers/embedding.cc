@@ -8,6 +8,7 @@ namespace trireme::model {
 namespace {
 
 constexpr int64_t kMaxSegments = 1 << 20;
+constexpr int64_t kMaxPositions = 1 << 24;
 
 class Embedding final : public Layer {
  public:
@@ -28,6 +29,9 @@ class Embedding final : public Layer {
     if (config_.units() < 1) throw Error("embedding.units: must be at least 1");
     if (config_.vocab_size() < 1) throw Error("embedding.vocab_size: must be at least 1");
     const int64_t length = inputs[0][0], units = config_.units();
+    if (config_.has_max_length() && config_.positions() != EmbeddingConfig::LEARNED) {
+      throw Error("embedding.max_length: requires positions: LEARNED");
+    }
     Signature signature{.output = {length, units}, .parameters = {}, .running_stats = {}};
     signature.parameters.push_back({.name = "weight",
                                     .shape = {config_.vocab_size(), units},
@@ -37,7 +41,7 @@ class Embedding final : public Layer {
         break;
       case EmbeddingConfig::LEARNED:
         signature.parameters.push_back({.name = "position",
-                                        .shape = {length, units},
+                                        .shape = {position_rows(length), units},
                                         .init = table_initializer(config_.position_init()),
                                         .by_position = true});
         break;
@@ -76,6 +80,17 @@ class Embedding final : public Layer {
   }
 
  private:
+  // Returns the rows of the table of learned positions.
+  int64_t position_rows(int64_t length) const {
+    if (!config_.has_max_length()) return length;
+    if (config_.max_length() < length || config_.max_length() > kMaxPositions) {
+      throw Error(
+          fmt::format("embedding.max_length: must be in [{}, {}], from the length of the "
+                      "samples, got {}",
+                      length, kMaxPositions, config_.max_length()));
+    }
+    return config_.max_length();
+  }
   void declare_segments(Signature& signature) const {
     if (config_.segments() < 0 || config_.segments() > kMaxSegments) {
       throw Error(fmt::format("embedding.segments: must be in [0, {}], got {}", kMaxSegments,

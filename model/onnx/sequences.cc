@@ -45,6 +45,14 @@ std::string SequenceWriter::parameter(const Node& node, const char* name) {
   return out_.floats(full, weight.shape, weight.values);
 }
 
+std::string SequenceWriter::positions(const Node& node) {
+  if (weights_.empty()) return parameter(node, "position");
+  const Weight& table = weight_of(node, "position");
+  const Shape shape{node.signature.output[0], table.shape[1]};
+  const auto begin = table.values.begin();
+  return out_.floats(node.name + ".position", shape, {begin, begin + shape.elements()});
+}
+
 template <class Write>
 std::string SequenceWriter::shared(const std::string& name, Write write) {
   const auto found = shared_.find(name);
@@ -92,12 +100,10 @@ std::string SequenceWriter::up_to_length(const std::string& constant, int axis) 
 }
 
 std::string SequenceWriter::embedding(const EmbeddingConfig& config, const Node& node) {
-  const bool positions = config.positions() != EmbeddingConfig::NONE;
   std::string y =
       out_.result("Gather", node.name + "/tokens", {parameter(node, "weight"), tokens_});
-  if (positions) {
-    y = out_.result("Add", node.name + "/positions",
-                    {y, up_to_length(parameter(node, "position"))});
+  if (config.positions() != EmbeddingConfig::NONE) {
+    y = out_.result("Add", node.name + "/positions", {y, up_to_length(positions(node))});
   }
   if (config.segments() == 0) return y;
   return out_.result("Add", node.name, {y, segments(config, node)});

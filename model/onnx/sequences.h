@@ -38,6 +38,8 @@ class SequenceWriter {
 
   // Adds a parameter of a layer, which may be that of another layer (tied weights).
   std::string parameter(const Node& node, const char* name);
+  // Adds the rows of a table of positions that samples have.
+  std::string positions(const Node& node);
 
  private:
   struct Heads;  // the sizes of an attention layer

@@ -141,12 +141,10 @@ NetworkConfig Bert::operator()(const std::string& name, const ZooConfig& options
   }
   const int64_t vocab_size = labels_tokens ? options.classes() : vocabulary_of(options, input);
   TransformerBuilder encoder(name, options, kInitialStddev);
-  EmbeddingConfig& embedding = encoder.embedding("embeddings", chosen.width);
+  EmbeddingConfig& embedding = encoder.embedding_with_positions("embeddings", chosen.width);
   embedding.set_vocab_size(vocab_size);
-  embedding.set_positions(EmbeddingConfig::LEARNED);
   embedding.set_segments(kSegments);
   if (options.has_segment_end()) embedding.set_segment_end(options.segment_end());
-  set_normal(*embedding.mutable_position_init(), kInitialStddev);
   set_normal(*embedding.mutable_segment_init(), kInitialStddev);
   encoder.layer_norm("embeddings.LayerNorm", kBertEpsilon);
   encoder.dropout("embeddings.dropout");

@@ -12,6 +12,8 @@
 namespace trireme::model {
 namespace {
 
+constexpr float kDecoderEpsilon = 1e-5F;
+
 // Returns the features between the dense layers of a SwiGLU MLP, see ZooConfig::mlp_width.
 int64_t mlp_width_of(const ZooConfig& options, int64_t width) {
   if (!options.has_mlp_width()) return round_up(8 * width / 3, 64);
@@ -33,15 +35,12 @@ NetworkConfig Gpt2::operator()(const std::string& name, const ZooConfig& options
   const int64_t blocks = chosen.blocks, width = chosen.width;
   TransformerBuilder decoder(name, options, branch_stddev(blocks));
   NetworkBuilder& net = decoder.net();
-  EmbeddingConfig& embedding = decoder.embedding("wte", width);
-  embedding.set_vocab_size(options.classes());
-  embedding.set_positions(EmbeddingConfig::LEARNED);
-  set_normal(*embedding.mutable_position_init(), kInitialStddev);
+  decoder.embedding_with_positions("wte", width).set_vocab_size(options.classes());
   decoder.dropout("drop");
   for (int64_t i = 0; i < blocks; ++i) {
     const std::string block = fmt::format("h.{}.", i);
     const std::string before = net.last();
-    net.layer(block + "ln_1").mutable_layer_norm();
+    decoder.layer_norm(block + "ln_1", kDecoderEpsilon);
     decoder.dense(block + "attn.c_attn", 3 * width, true);
     AttentionConfig& attention = *net.layer(block + "attn").mutable_attention();
     attention.set_heads(chosen.heads);
@@ -49,12 +48,12 @@ NetworkConfig Gpt2::operator()(const std::string& name, const ZooConfig& options
     if (options.has_document_end()) attention.set_document_end(options.document_end());
     decoder.residual(block + "attn.c_proj", width, true, block + "attn", before);
     const std::string between = net.last();
-    net.layer(block + "ln_2").mutable_layer_norm();
+    decoder.layer_norm(block + "ln_2", kDecoderEpsilon);
     decoder.dense(block + "mlp.c_fc", 4 * width, true);
     net.layer(block + "mlp.act").mutable_gelu_tanh();
     decoder.residual(block + "mlp.c_proj", width, true, block + "mlp", between);
   }
-  net.layer("ln_f").mutable_layer_norm();
+  decoder.layer_norm("ln_f", kDecoderEpsilon);
   DenseConfig& head = *net.layer("lm_head").mutable_dense();
   head.set_units(options.classes());
   head.set_bias(false);
@@ -74,7 +73,7 @@ NetworkConfig Llama::operator()(const std::string& name, const ZooConfig& option
   for (int64_t i = 0; i < blocks; ++i) {
     const std::string block = fmt::format("layers.{}.", i);
     const std::string before = net.last();
-    net.layer(block + "input_layernorm").mutable_rms_norm();
+    decoder.rms_norm(block + "input_layernorm", kDecoderEpsilon);
     decoder.dense(block + "self_attn.qkv_proj", (heads + 2 * kv_heads) * head_dim, false);
     AttentionConfig& attention = *net.layer(block + "self_attn").mutable_attention();
     attention.set_heads(heads);
@@ -85,12 +84,12 @@ NetworkConfig Llama::operator()(const std::string& name, const ZooConfig& option
     if (options.has_document_end()) attention.set_document_end(options.document_end());
     decoder.residual(block + "self_attn.o_proj", width, false, block + "self_attn", before);
     const std::string between = net.last();
-    net.layer(block + "post_attention_layernorm").mutable_rms_norm();
+    decoder.rms_norm(block + "post_attention_layernorm", kDecoderEpsilon);
     decoder.dense(block + "mlp.gate_up_proj", 2 * mlp_width, false);
     net.layer(block + "mlp.act").mutable_swiglu();
     decoder.residual(block + "mlp.down_proj", width, false, block + "mlp", between);
   }
-  net.layer("norm").mutable_rms_norm();
+  decoder.rms_norm("norm", kDecoderEpsilon);
   decoder.dense("lm_head", options.classes(), false);
   return net.finish();
 }

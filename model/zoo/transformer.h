@@ -29,9 +29,11 @@ class TransformerBuilder {
   // `branch_stddev` is the standard deviation of the initial weights of the last dense layer of a
   // residual branch.
   TransformerBuilder(const std::string& name, const ZooConfig& options, float branch_stddev)
-      : net_(name, options), dropout_(options.dropout()), branch_stddev_(branch_stddev) {}
+      : net_(name, options), options_(options), branch_stddev_(branch_stddev) {}
 
   EmbeddingConfig& embedding(const std::string& name, int64_t width);
+  // An embedding with learned positions.
+  EmbeddingConfig& embedding_with_positions(const std::string& name, int64_t width);
   DenseConfig& dense(const std::string& name, int64_t units, bool bias,
                      float stddev = kInitialStddev);
   // The last layer of a residual branch, followed by dropout and the sum with what the branch
@@ -39,16 +41,24 @@ class TransformerBuilder {
   void residual(const std::string& name, int64_t units, bool bias, const std::string& branch,
                 const std::string& from);
   void dropout(const std::string& name) {
-    if (dropout_ > 0) net_.dropout(name, dropout_);
+    if (options_.dropout() > 0) net_.dropout(name, options_.dropout());
   }
+  // `epsilon` is the default of the network.
   void layer_norm(const std::string& name, float epsilon) {
-    net_.layer(name).mutable_layer_norm()->set_epsilon(epsilon);
+    net_.layer(name).mutable_layer_norm()->set_epsilon(epsilon_or(epsilon));
+  }
+  void rms_norm(const std::string& name, float epsilon) {
+    net_.layer(name).mutable_rms_norm()->set_epsilon(epsilon_or(epsilon));
   }
   NetworkBuilder& net() { return net_; }
 
  private:
+  float epsilon_or(float unset) const {
+    return options_.has_norm_epsilon() ? options_.norm_epsilon() : unset;
+  }
+
   NetworkBuilder net_;
-  float dropout_;
+  ZooConfig options_;
   float branch_stddev_;
 };
 

@@ -44,6 +44,15 @@ EmbeddingConfig& TransformerBuilder::embedding(const std::string& name, int64_t 
   return config;
 }
 
+EmbeddingConfig& TransformerBuilder::embedding_with_positions(const std::string& name,
+                                                              int64_t width) {
+  EmbeddingConfig& config = embedding(name, width);
+  config.set_positions(EmbeddingConfig::LEARNED);
+  set_normal(*config.mutable_position_init(), kInitialStddev);
+  if (options_.has_max_length()) config.set_max_length(options_.max_length());
+  return config;
+}
+
 DenseConfig& TransformerBuilder::dense(const std::string& name, int64_t units, bool bias,
                                        float stddev) {
   DenseConfig& config = *net_.layer(name).mutable_dense();

@@ -121,6 +121,8 @@ void check_options(const ZooConfig& options) {
       {"kv_heads", &ZooConfig::has_kv_heads, {"llama"}, "Llama has"},
       {"mlp_width", &ZooConfig::has_mlp_width, {"llama"}, "Llama has"},
       {"rotary_base", &ZooConfig::has_rotary_base, {"llama"}, "Llama has"},
+      {"max_length", &ZooConfig::has_max_length, {"gpt", "bert"}, "GPT-2 and BERT have"},
+      {"norm_epsilon", &ZooConfig::has_norm_epsilon, transformers, "transformers have"},
       {"patch", &ZooConfig::has_patch, {"vit"}, "vision transformers have"},
       {"pooling", &ZooConfig::has_pooling, {"bert", "vit"}, "BERT and vision transformers have"},
       {"padding_token", &ZooConfig::has_padding_token, {"bert"}, "BERT has"},
@@ -135,6 +137,10 @@ void check_options(const ZooConfig& options) {
     throw ConfigError(
         fmt::format("model.zoo.{}", option.field),
         fmt::format("'{}' has no {} to choose; {}", options.name(), option.field, option.families));
+  }
+  if (options.has_norm_epsilon() && !(options.norm_epsilon() > 0 && options.norm_epsilon() < 1)) {
+    throw ConfigError("model.zoo.norm_epsilon",
+                      fmt::format("must be above 0 and below 1, got {}", options.norm_epsilon()));
   }
   if (!(options.dropout() >= 0 && options.dropout() < 1)) {
     throw ConfigError("model.zoo.dropout",

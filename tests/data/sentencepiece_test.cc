@@ -62,6 +62,10 @@ TEST_F(SentencePieceTest, TrainedModelsPreserveTexts) {
     EXPECT_EQ(tokenizer->special().end, 2);
     EXPECT_EQ(tokenizer->special().pad, 3);
     EXPECT_EQ(tokenizer->description(), "SentencePiece with 360 tokens");
+    std::vector<int32_t> wanted = {1};
+    for (const int32_t token : tokenizer->encode("the fox")) wanted.push_back(token);
+    wanted.push_back(2);
+    EXPECT_EQ(tokenizer->encode_with_special("<s>the fox</s>"), wanted) << type;
     for (const std::string& text :
          {std::string("the quick brown fox"), std::string(" two  spaces \n\n and lines\n"),
           std::string("unknown: \xe5\xad\x97 \xf0\x9f\x98\x80 \x01\t"), lines()[7],

@@ -127,6 +127,36 @@ TEST_F(SmallBpe, MergesPairsOfTheLowestRankFirst) {
   EXPECT_THAT(tokens("a\xc3\xa4"), ElementsAre("a", "\xc3", "\xa4"));
 }
 
+// Names that no merge makes.
+TEST_F(SmallBpe, NamesOfSpecialTokensAreTokensWhereAllowed) {
+  write({"<|endoftext|>", "<|im_start|>", "<|im_start|>x", "<a", "<a>", "word"}, "< a\n<a >\n");
+  const auto tokenizer = open("bpe {}", folder.path());
+  const auto texts = [&](const std::vector<int32_t>& tokens) {
+    std::vector<std::string> all;
+    for (const int32_t token : tokens) all.push_back(tokenizer->text_of(token));
+    return all;
+  };
+  const std::string text = "a<|im_start|>x<|endoftext|><a><|im";
+  EXPECT_THAT(
+      texts(tokenizer->encode_with_special(text)),
+      ElementsAre("a", "<|im_start|>", "x", "<|endoftext|>", "<", "a", ">", "<", "|", "i", "m"));
+  EXPECT_EQ(tokenizer->encode(text).size(), text.size());
+  EXPECT_EQ(tokenizer->encode_with_special("word"), tokenizer->encode("word"));
+  EXPECT_TRUE(tokenizer->encode_with_special("").empty());
+  EXPECT_SAYS(message<Error>([&] { tokenizer->encode_with_special("<|endoftext|>\xff"); }),
+              "is not UTF-8 at byte 13");
+}
+
+TEST(Tokenizers, WordPieceTakesNamesOfSpecialTokensWhereAllowed) {
+  const auto tokenizer = open("wordpiece {}", goldens() + "/wordpiece");
+  const std::vector<int32_t> word = tokenizer->encode("the"), end = {tokenizer->special().end};
+  std::vector<int32_t> wanted = {tokenizer->special().begin};
+  wanted.insert(wanted.end(), word.begin(), word.end());
+  wanted.insert(wanted.end(), end.begin(), end.end());
+  EXPECT_EQ(tokenizer->encode_with_special("[CLS] the [SEP]"), wanted);
+  EXPECT_GT(tokenizer->encode("[CLS] the [SEP]").size(), wanted.size());
+}
+
 TEST_F(SmallBpe, WhiteSpaceBeforeAWordDoesNotIncludeItsLastCharacter) {
   // Merges make the words of the pattern visible.
   write({"\xc4\xa0\xc4\xa0",
@@ -167,6 +197,8 @@ TEST_F(SmallBpe, InvalidFilesAreNamed) {
   EXPECT_SAYS(error(), "merges.txt: line 2: 'a b c' is not two tokens separated by a space");
   write({"ab"}, "a b\n a\n");
   EXPECT_SAYS(error(), "merges.txt: line 2: ' a' is not two tokens");
+  write({"th"}, "#version: 0.2\nt h\nth\n");  // a merge of one token
+  EXPECT_SAYS(error(), "merges.txt: line 3: 'th' is not two tokens separated by a space");
   write({"ab"}, "a b\n\na c\n");
   EXPECT_SAYS(error(), "merges.txt: line 3: 'ac' is not in the vocabulary");
   write({"ab"}, "a b\na b\n");

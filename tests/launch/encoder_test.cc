@@ -180,6 +180,48 @@ TEST_F(EncoderTest, BertIsExportedAsTransformersSavesIt) {
   EXPECT_THAT(generated.error, ::testing::HasSubstr("attention reads later tokens"));
 }
 
+// Fine-tuning with samples of 12 tokens trains 12 of the 20 positions and exports all.
+TEST_F(EncoderTest, FineTunedBertKeepsAllPositions) {
+  const std::vector<uint16_t> tokens(40 * 12 + 1, 5);
+  const auto data = scratch_.write("tokens.bin", bytes_of(tokens));
+  const fs::path file = scratch_ / "bert.safetensors";
+  fs::copy_file(kGolden / "encoders/bert-mlm/model.safetensors", file);
+  const auto config = scratch_.write("run.txtpb", fmt::format(R"(
+      model {{ zoo {{ name: 'bert-mini' blocks: 2 width: 32 heads: 4 }} init_from: "{0}" }}
+      data {{ tokens {{ train: '{1}' eval: '{1}' length: 12 vocab_size: 37 }} mask {{ token: 4 }} }}
+      batch {{ global: 8 }} train {{ max_steps: 2 device: "cpu" }}
+      optimizer {{ adamw {{}} weight_decay: 0 }} schedule {{ learning_rate: 0.01 }}
+    )",
+                                                              file.string(), data));
+  const std::string folder = (scratch_ / "run").string();
+  const Outcome checked = run({"config", "check", config, "--set", "run_dir=" + folder});
+  EXPECT_EQ(checked.code, 0) << checked.error;
+  EXPECT_THAT(checked.out, ::testing::Not(::testing::HasSubstr("the first 12")));
+  ASSERT_EQ(run({"train", config, "--run-dir", folder}, 2).code, 0);
+  const train::SafetensorsReader wanted(file);
+  const std::string name = "bert.embeddings.position_embeddings.weight";
+  const std::vector<float> before = wanted.read(name);
+  const auto expect_all = [&] {
+    const std::string written = (scratch_ / "written.safetensors").string();
+    const Outcome exported = run({"export", folder, written, "--names", "huggingface"});
+    ASSERT_EQ(exported.code, 0) << exported.error;
+    const train::SafetensorsReader found(written);
+    ASSERT_EQ(found.shape(name), wanted.shape(name));
+    const std::vector<float> after = found.read(name);
+    EXPECT_NE(std::vector(after.begin(), after.begin() + 32),
+              std::vector(before.begin(), before.begin() + 32));
+    EXPECT_TRUE(std::equal(after.begin() + 12 * 32, after.end(), before.begin() + 12 * 32));
+  };
+  expect_all();
+  fs::remove(file);  // not needed to resume
+  const Outcome resumed = run({"train", config, "--run-dir", folder, "--set", "train.max_steps=4"});
+  ASSERT_EQ(resumed.code, 0) << resumed.error;
+  expect_all();
+  const Outcome onnx = run({"export", folder, (scratch_ / "bert.onnx").string()});
+  EXPECT_EQ(onnx.code, 0) << onnx.error;
+  EXPECT_EQ(run({"eval", folder}).code, 0);
+}
+
 TEST_F(EncoderTest, VitIsExportedAsTransformersSavesIt) {
   expect_round_trip("vit", "name: 'vit-tiny' patch: 4",
                     "synthetic { shape: [3, 12, 12] classes: 5 count: 4 eval_count: 2 }");

@@ -94,7 +94,70 @@ TEST_F(GenerateTest, StopsBeforeAString) {
   const std::vector<std::string> arguments{"--prompt", "abc", "--temperature", "0",
                                            "--stop",   "qrs", "--stop",        "jkl"};
   EXPECT_EQ(generate(arguments).out, "abcdefghi\n");
-  EXPECT_EQ(lines(arguments)[0]["finish_reason"], "stop");
+  const Json line = lines(arguments)[0];
+  EXPECT_EQ(line["finish_reason"], "stop");
+  EXPECT_EQ(line["text"], "defghi");
+  EXPECT_EQ(line["tokens"], (Json{4, 5, 6, 7, 8, 9}));  // without those of the stop string
+}
+
+// A network that has learned that <|endoftext|>, 256, and the characters abcx>y follow one another.
+TEST_F(GenerateTest, ReadsSpecialTokensAndStopsAtTheEndOfATextOfATokenizer) {
+  std::vector<std::string> names;
+  int next = 256;
+  for (int byte = 0; byte < 256; ++byte) {
+    const bool itself = (byte >= 33 && byte < 127) || (byte > 160 && byte != 173);
+    const int code = itself ? byte : next++;
+    names.push_back(code < 128 ? std::string(1, static_cast<char>(code))
+                               : std::string{static_cast<char>(0xc0 | code >> 6),
+                                             static_cast<char>(0x80 | (code & 0x3f))});
+  }
+  names.emplace_back("<|endoftext|>");
+  Json vocab;
+  for (size_t i = 0; i < names.size(); ++i) vocab[names[i]] = i;
+  scratch_->write("vocab.json", vocab.dump());
+  scratch_->write("merges.txt", "#version: 0.2\n");
+  std::string tokens;
+  for (int i = 0; i < 200; ++i) {
+    for (const int token : {256, int{'a'}, int{'b'}, int{'c'}, int{'x'}, int{'>'}, int{'y'}}) {
+      tokens += {static_cast<char>(token & 0xff), static_cast<char>(token >> 8)};
+    }
+  }
+  const auto file = scratch_->write("tokens.bin", tokens);
+  const auto train = [&](const std::string& name, const std::string& kind,
+                         const std::string& layers) {
+    const auto config =
+        scratch_->write(name + ".txtpb", fmt::format(R"(
+      model {{ network {{ layer {{ embedding {{ units: 24 }} }} {}
+        layer {{ dense {{}} }} layer {{ softmax_cross_entropy {{}} }} }} }}
+      data {{ root: "{}" tokens {{ train: "tokens.bin" eval: "tokens.bin" length: 16 {} }} }}
+      batch {{ global: 10 }} train {{ max_steps: 40 device: "cpu" }}
+      optimizer {{ adamw {{}} }} schedule {{ learning_rate: 0.05 }}
+    )",
+                                                     layers, scratch_->path().string(), kind));
+    const std::string folder = (*scratch_ / name).string();
+    const Outcome outcome = run({"train", config, "--run-dir", folder});
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    return folder;
+  };
+  const std::string folder = train("bpe", "tokenizer { bpe {} }", "");
+  const auto generated = [](const std::string& folder, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"generate", folder, "--temperature", "0", "--max-tokens",
+                                         "9", "--format", "jsonl"});
+    const Outcome outcome = run(arguments);
+    EXPECT_EQ(outcome.code, 0) << outcome.error;
+    return Json::parse(outcome.out);
+  };
+  const Json line = generated(folder, {"--prompt", "xa<|endoftext|>"});
+  EXPECT_EQ(line["text"], "abcx>y");
+  EXPECT_EQ(line["tokens"], (Json{'a', 'b', 'c', 'x', '>', 'y'}));
+  EXPECT_EQ(line["finish_reason"], "stop");
+  EXPECT_EQ(run({"generate", folder, "--prompt", "b", "--temperature", "0"}).out, "bcx>y\n");
+  // As text, it ends with '>'.
+  EXPECT_EQ(generated(folder, {"--prompt", "xa<|endoftext|>", "--no-special"})["text"], "y");
+  // Without a tokenizer, the end of a document is that of the network.
+  const std::string ids =
+      train("ids", "vocab_size: 257", "layer { lstm { hidden: 16 document_end: 256 } }");
+  EXPECT_EQ(generated(ids, {"--prompt", "97"})["finish_reason"], "stop");
 }
 
 TEST_F(GenerateTest, TheSeedDeterminesTheText) {
@@ -244,6 +307,10 @@ TEST_F(GenerateTest, ReportsInvalidPrompts) {
   expect_error({"--prompts", scratch_->write("nul", "ab\0c\n"s)}, 3,
                "prompt 1: '\\x00' (byte 2) is not in the vocabulary");
   expect_error({"--prompt", "a", "--temperature", "-1"}, 2, "--temperature");
+  for (const char* seed : {"-1", "18446744073709551616", "0x10"}) {
+    expect_error({"--prompt", "a", "--seed", seed}, 2,
+                 fmt::format("must be an integer from 0 to 18446744073709551615, got {}", seed));
+  }
   expect_error({"--prompt", "a", "--top-p", "1.5"}, 2, "--top-p");
 }
 

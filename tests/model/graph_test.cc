@@ -443,6 +443,14 @@ TEST(Zoo, OptionsAreNotIgnored) {
   expect("name: 'gpt-mini' dropout: -0.1", words,
          {"model.zoo.dropout", "must be at least 0 and below 1, got -0.1"});
   expect("name: 'lstm' dropout: nan", words, {"model.zoo.dropout", "got nan"});
+  EXPECT_EQ(zoo_error("name: 'gpt-mini' max_length: 40 norm_epsilon: 1e-6", words), "no error");
+  expect("name: 'gpt-mini' max_length: 15", words,
+         {"layer 'wte' (embedding): embedding.max_length: must be in [16, ", "got 15"});
+  expect("name: 'llama-mini' max_length: 40", words,
+         {"model.zoo.max_length", "GPT-2 and BERT have"});
+  expect("name: 'llama-mini' norm_epsilon: 0", words, {"model.zoo.norm_epsilon", "got 0"});
+  expect("name: 'resnet20' norm_epsilon: 1e-6", images,
+         {"model.zoo.norm_epsilon", "'resnet20' has no norm_epsilon"});
 }
 
 TEST(Graph, ChecksEncoders) {

@@ -36,6 +36,7 @@ inline std::vector<SequenceNetwork> sequence_networks() {
   bytes.stddev = {0.25F};
   return {
       {"gpt", zoo_with("name: 'gpt-mini' heads: 3 dropout: 0.1"), words},
+      {"gpt_positions", zoo_with("name: 'gpt-mini' heads: 3 max_length: 20"), words},
       {"gpt_documents", zoo_with("name: 'gpt-mini' heads: 2 document_end: 3"), words},
       {"llama", zoo_with("name: 'llama-mini' heads: 4"), words},
       {"grouped",

@@ -38,12 +38,17 @@ class EncoderWeights : public ::testing::Test {
   // Expects that the network computes the logits of this name.
   static void expect_logits(const std::string& name, const ModelConfig& config,
                             const model::ModelInput& input) {
-    model::TestNetwork net(config, input, model::cpu(),
-                           {.batch = kRows, .training = false, .output = true});
-    const InitialValues initial = read_initial_values(kReference / name, net.graph());
-    const size_t count = net.parameters.all.size();
+    const model::Graph graph = model::build_graph(config, input);
+    const InitialValues initial = read_initial_values(read_stored_model(kReference / name), graph);
+    const size_t count = initial.weights.size();
     EXPECT_EQ(initial.summary,
               fmt::format("{} of {} tensors from {} (Hugging Face names)", count, count, name));
+    expect_logits(name, initial, config, input);
+  }
+  static void expect_logits(const std::string& name, const InitialValues& initial,
+                            const ModelConfig& config, const model::ModelInput& input) {
+    model::TestNetwork net(config, input, model::cpu(),
+                           {.batch = kRows, .training = false, .output = true});
     for (const model::Parameter& parameter : net.parameters.all) {
       net.set_value(parameter, initial.weights.at(parameter.name).values);
     }
@@ -82,7 +87,7 @@ class EncoderWeights : public ::testing::Test {
                    weight.values.size() * sizeof(float));
     }
     spill(path, safetensors_header(entries) + bytes);
-    return read_initial_values(path, model::build_graph(config, input));
+    return read_initial_values(read_stored_model(path), model::build_graph(config, input));
   }
   std::string error_of(const model::Weights& weights, const ModelConfig& config,
                        const model::ModelInput& input) const {
@@ -160,12 +165,40 @@ TEST_F(EncoderWeights, RejectsFilesThatDoNotFit) {
   EXPECT_THAT(error_of(vit_, bert(), labeled()), HasSubstr("is missing"));
 }
 
-TEST_F(EncoderWeights, UsesTheFirstPositions) {
+// A fine-tuned BERT is loaded by transformers only with all positions of its config.json.
+TEST_F(EncoderWeights, KeepsThePositionsThatNoSampleHas) {
   model::ModelInput shorter = labeled();
   shorter.input.shape = {12};
-  const InitialValues initial = read(bert_, bert(), shorter);
+  Config config;
+  *config.run.mutable_model() = bert();
+  const StoredModel stored = read_stored_model(kReference / "bert");
+  model::Graph graph = model::build_graph(config.run.model(), shorter);
+  EXPECT_EQ(stored_positions(stored, graph), kLength);
+  EXPECT_FALSE(keep_positions(config, graph, 12));
+  EXPECT_TRUE(keep_positions(config, graph, kLength));
+  EXPECT_EQ(config.run.model().zoo().max_length(), kLength);
+  graph = model::build_graph(config.run.model(), shorter);
+  EXPECT_FALSE(keep_positions(config, graph, kLength + 1));  // it is set
+  const InitialValues initial = read_initial_values(stored, graph);
+  EXPECT_EQ(initial.weights.at("embeddings.position").values,
+            bert_.at("bert.embeddings.position_embeddings.weight").values);
+  // The positions of a vision transformer belong to the sizes of image and patches.
+  EXPECT_FALSE(has_learned_positions(model::build_graph(vit(), images())));
+}
+
+TEST_F(EncoderWeights, UsesTheFirstPositionsOfMore) {
+  const ModelConfig longer = encoder("bert-mini", "padding_token: 0 segment_end: 3 max_length: 40");
+  model::Weights weights = bert_;
+  model::Weight& positions = weights.at("bert.embeddings.position_embeddings.weight");
+  positions.shape = {40, 32};
+  positions.values.resize(40 * 32, 1e3F);
+  expect_logits("bert", read(weights, longer, labeled()), longer, labeled());
+  const InitialValues initial = read(bert_, bert(), [] {
+    model::ModelInput shorter = labeled();
+    shorter.input.shape = {12};
+    return shorter;
+  }());
   EXPECT_THAT(initial.summary, HasSubstr("; the first 12 of 20 positions"));
-  EXPECT_EQ(initial.weights.at("embeddings.position").shape, (Shape{12, 32}));
 }
 
 }  // namespace

@@ -90,7 +90,8 @@ class InitFromTest : public RunTest {
     return root_ / name;
   }
   InitialValues read(const File& file) const {
-    return read_initial_values(write("w.safetensors", to_safetensors(file)), graph());
+    return read_initial_values(read_stored_model(write("w.safetensors", to_safetensors(file))),
+                               graph());
   }
   std::string error_of(const File& file) const {
     try {
@@ -226,11 +227,128 @@ TEST_P(InitFromTest, ReadsShardsByTheirIndex) {
   for (const auto& [name, tensor] : first) index["weight_map"][name] = "a.safetensors";
   for (const auto& [name, tensor] : second) index["weight_map"][name] = "b.safetensors";
   const fs::path path = write("shards/model.safetensors.index.json", index.dump());
-  EXPECT_EQ(read_initial_values(path, graph()).weights.size(), 7u);
-  EXPECT_EQ(read_initial_values(path.parent_path(), graph()).weights.size(), 7u);
-  index["weight_map"]["fc.bias"] = "../b.safetensors";
-  write("shards/model.safetensors.index.json", index.dump());
-  EXPECT_THROW(read_initial_values(path, graph()), DataError);
+  EXPECT_EQ(read_initial_values(read_stored_model(path), graph()).weights.size(), 7u);
+  EXPECT_EQ(read_initial_values(read_stored_model(path.parent_path()), graph()).weights.size(), 7u);
+  const auto refused = [&](const nlohmann::json& changed, const std::string& part) {
+    write("shards/model.safetensors.index.json", changed.dump());
+    try {
+      read_weights(path);
+      ADD_FAILURE() << "no error";
+    } catch (const DataError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  for (const char* file : {"../b.safetensors", "/b.safetensors", "..", "."}) {
+    nlohmann::json changed = index;
+    changed["weight_map"]["fc.bias"] = file;
+    refused(changed, fmt::format("names '{}', which is not a file in its folder", file));
+  }
+  nlohmann::json changed = index;
+  changed["weight_map"]["zz"] = "b.safetensors";
+  refused(changed, "states that tensor 'zz' is in b.safetensors, which has no such tensor");
+  changed = index;
+  changed["weight_map"]["fc.bias"] = "a.safetensors";
+  refused(changed, "states that tensor 'fc.bias' is in a.safetensors, which has no such tensor");
+  changed = index;
+  changed["weight_map"].erase("fc.bias");
+  refused(changed, "has tensor 'fc.bias', which is not listed in model.safetensors.index.json");
+  second["bn1.bias"] = floats({4}, 9);  // a second one
+  write("shards/b.safetensors", to_safetensors(second));
+  refused(index,
+          "b.safetensors: has tensor 'bn1.bias', which is in a.safetensors according to "
+          "model.safetensors.index.json");
+  changed = index;
+  changed["weight_map"] = {"a.safetensors"};
+  refused(changed, "model.safetensors.index.json: is damaged");
+}
+
+// The rows of the last layer are those of the classes of the same names.
+TEST_P(InitFromTest, MatchesOutputsByTheNamesOfTheClasses) {
+  File file = weights();
+  std::vector<float> rows, bias;
+  for (int row = 0; row < 10; ++row) {
+    rows.insert(rows.end(), 256, static_cast<float>(row));
+    bias.push_back(static_cast<float>(10 * row));
+  }
+  file["fc.weight"] = stored("F32", {10, 256}, rows);
+  file["fc.bias"] = stored("F32", {10}, bias);
+  StoredModel model = read_stored_model(write("w.safetensors", to_safetensors(file)));
+  model.class_names = {"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"};
+  const model::Graph network = graph();
+  EXPECT_EQ(read_initial_values(model, network, model.class_names).summary,
+            "7 of 7 tensors from w.safetensors (torchvision names)");
+  const std::vector<std::string> reversed(model.class_names.rbegin(), model.class_names.rend());
+  const InitialValues initial = read_initial_values(model, network, reversed);
+  EXPECT_NE(initial.summary.find("; the outputs of fc are put in the order of the data's classes"),
+            std::string::npos);
+  EXPECT_EQ(initial.weights.at("fc.bias").values, std::vector<float>(bias.rbegin(), bias.rend()));
+  EXPECT_EQ(initial.weights.at("fc.weight").values, std::vector<float>(rows.rbegin(), rows.rend()));
+  EXPECT_EQ(initial.weights.at("bn1.bias").values, std::vector<float>(4, 0.25f));
+  // The data has fewer classes than the network.
+  EXPECT_EQ(read_initial_values(model, network, {"c", "a"}).weights.at("fc.bias").values,
+            (std::vector<float>{20, 0, 10, 30, 40, 50, 60, 70, 80, 90}));
+  std::vector<std::string> others = reversed;
+  others[3] = "x";
+  try {
+    read_initial_values(model, network, others);
+    ADD_FAILURE() << "no error";
+  } catch (const ConfigError& error) {
+    const std::string text = error.what();
+    EXPECT_NE(text.find("class 'x' of the data is not a name of one of its 10 outputs, which are "
+                        "'a', 'b'"),
+              std::string::npos)
+        << text;
+  }
+  std::vector<std::string> numbers, labels;
+  for (int i = 0; i < 10; ++i) {
+    numbers.push_back(std::to_string(i));
+    labels.push_back("LABEL_" + std::to_string(i));
+  }
+  EXPECT_NE(read_initial_values(model, network, numbers)
+                .summary.find("; the data does not name the classes, so the outputs are taken in "
+                              "order: 'a', 'b'"),
+            std::string::npos);
+  model.class_names = labels;
+  EXPECT_EQ(read_initial_values(model, network, numbers).weights.at("fc.bias").values, bias);
+  EXPECT_NE(read_initial_values(model, network, reversed)
+                .summary.find("; the file does not name the classes"),
+            std::string::npos);
+}
+
+TEST_P(InitFromTest, FindsTheNamesOfTheClasses) {
+  const std::string model = to_safetensors(weights());
+  const auto names = [&](const fs::path& path) { return read_stored_model(path).class_names; };
+  const fs::path file = write("named/model.safetensors", model);
+  EXPECT_TRUE(names(file).empty());
+  write("named/config.json", R"({"id2label": {"1": "dog", "0": "cat"}})");
+  EXPECT_EQ(names(file), (std::vector<std::string>{"cat", "dog"}));
+  EXPECT_EQ(names(file.parent_path()), (std::vector<std::string>{"cat", "dog"}));
+  for (const char* wrong : {R"({"id2label": {"1": "dog"}})", R"({"id2label": ["cat"]})",
+                            R"({"id2label": {"0": 1}})", "{", "[]"}) {
+    write("named/config.json", wrong);
+    EXPECT_THROW(names(file), DataError) << wrong;
+  }
+  run(kNetwork, "first", {"train.max_steps=1"});
+  const fs::path samples = folder("first") / "samples.json";
+  nlohmann::json json = nlohmann::json::parse(slurp(samples));
+  json["class_names"] = {"p", "q"};
+  write("first/samples.json", json.dump());
+  EXPECT_EQ(names(folder("first")), (std::vector<std::string>{"p", "q"}));
+  EXPECT_EQ(names(checkpoint("first", 1) / "model.safetensors"),
+            (std::vector<std::string>{"p", "q"}));
+}
+
+// Before the data is trained on with outputs of another order.
+TEST_P(InitFromTest, ComparesWhatConfigJsonDescribes) {
+  const fs::path path = write("resnet/model.safetensors", to_safetensors(weights()));
+  const std::vector<std::string> from{"model.init_from=" + path.string(), "train.max_steps=1"};
+  write("resnet/config.json", R"({"model_type": "resnet", "downsample_in_bottleneck": true})");
+  expect_agreed_error([&] { run(kNetwork, "run", from); }, ExitCode::kBadConfig,
+                      "'downsample_in_bottleneck' is true, but Trireme computes only what false "
+                      "means");
+  EXPECT_FALSE(fs::exists(folder("run")));
+  write("resnet/config.json", R"({"model_type": "resnet", "downsample_in_bottleneck": false})");
+  run(kNetwork, "run", from);
 }
 
 TEST_P(InitFromTest, RejectsPicklesAndUnknownFiles) {

@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "core/error.h"
 #include "model/names.h"
@@ -74,7 +75,7 @@ TEST_P(Pretrained, ResNet18ComputesTheLogitsOfPyTorch) {
   model::TestNetwork net(model::zoo("resnet18"), format, model::cpu(),
                          {.batch = kRows, .training = false, .output = true});
   write_weights(path, weights_of(net.graph(), GetParam()));
-  const InitialValues initial = read_initial_values(path, net.graph());
+  const InitialValues initial = read_initial_values(read_stored_model(path), net.graph());
   EXPECT_EQ(initial.summary,
             std::string("102 of 102 tensors from resnet18.safetensors (") +
                 (GetParam() == model::NameStyle::kHuggingFace ? "Hugging Face" : "torchvision") +
@@ -120,7 +121,7 @@ class Gpt2Weights : public ::testing::Test {
   InitialValues read(const model::Weights& weights, const model::Graph& network = graph()) const {
     const fs::path path = folder_.path() / "gpt2.safetensors";
     write_weights(path, weights);
-    return read_initial_values(path, network);
+    return read_initial_values(read_stored_model(path), network);
   }
   std::string error_of(const model::Weights& weights, const model::Graph& network = graph()) const {
     try {
@@ -219,6 +220,135 @@ TEST_F(Gpt2Weights, ReadsTheFirstPositionsForShorterSamples) {
   std::vector<float> wanted = file_.at("transformer.wpe.weight").values;
   wanted.resize(40 * 32);
   EXPECT_EQ(initial.weights.at("wte.position").values, wanted);
+}
+
+// Compares the config.json of tests/golden, with changed entries, with a network of the zoo.
+class ConfigJson : public ::testing::Test {
+ protected:
+  // Returns the error or, if there is none, the text about unknown entries.
+  std::string compare(const std::string& name, const std::string& zoo, const std::string& changes,
+                      const model::ModelInput& input = model::token_input(48, kVocabSize)) const {
+    nlohmann::json entries = nlohmann::json::parse(
+        slurp(fs::path(TRIREME_SOURCE "/tests/golden") / name / "config.json"));
+    entries.merge_patch(nlohmann::json::parse(changes));
+    spill(folder_.path() / "config.json", entries.dump());
+    ModelConfig config;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "zoo { blocks: 2 width: 32 " + zoo + " }", &config));
+    try {
+      return TransformersConfig(folder_.path() / "config.json")
+          .compare(model::network_of(config, input), input.input.shape[0], /*zoo=*/true);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+  }
+  const TemporaryFolder folder_;
+};
+
+TEST_F(ConfigJson, DescribesGpt2) {
+  const auto gpt2 = [&](const std::string& changes, const std::string& more = "") {
+    return compare("gpt2", "name: 'gpt2-124m' heads: 4 " + more, changes);
+  };
+  EXPECT_EQ(gpt2("{}"), "");
+  EXPECT_EQ(gpt2(R"({"attn_pdrop": 0.5, "use_cache": false, "_name_or_path": "x", "n_ctx": 80,
+                     "task_specific_params": {"a": 1}, "eos_token_id": 9, "torch_dtype": "f"})"),
+            "");
+  EXPECT_THAT(gpt2(R"({"n_head": 2})"),
+              HasSubstr("config.json describes another network than the configuration:\n"
+                        "  'n_head' is 2, but attention.heads of layer 'h.0.attn' is 4 (set "
+                        "model.zoo.heads: 2)"));
+  EXPECT_THAT(gpt2(R"({"n_head": null})"),
+              HasSubstr("'n_head' is missing, for which transformers takes 12"));
+  EXPECT_THAT(gpt2(R"({"scale_attn_by_inverse_layer_idx": true})"),
+              HasSubstr("'scale_attn_by_inverse_layer_idx' is true, but Trireme computes only"));
+  EXPECT_THAT(gpt2(R"({"scale_attn_weights": false})"), HasSubstr("'scale_attn_weights' is false"));
+  EXPECT_THAT(gpt2(R"({"activation_function": "relu"})"),
+              HasSubstr("'activation_function' is \"relu\", but layer 'h.0.mlp.act' computes "
+                        "gelu_tanh"));
+  EXPECT_THAT(gpt2(R"({"activation_function": "quick_gelu"})"), HasSubstr("no such activation"));
+  EXPECT_THAT(gpt2(R"({"layer_norm_epsilon": 1e-6})"),
+              HasSubstr("'layer_norm_epsilon' is 1e-06, but layer_norm.epsilon of layer "
+                        "'h.0.ln_1' is 1e-05 (set model.zoo.norm_epsilon: 1e-06)"));
+  EXPECT_EQ(gpt2(R"({"layer_norm_epsilon": 1e-6})", "norm_epsilon: 1e-6"), "");
+  EXPECT_THAT(gpt2(R"({"n_head": "4"})"), HasSubstr("'n_head' is \"4\", but it must be a number"));
+  EXPECT_THAT(gpt2(R"({"model_type": "gemma"})"), HasSubstr("'model_type' is \"gemma\", but only"));
+  EXPECT_EQ(gpt2(R"({"new_scale": 2, "new_flag": false, "x\n": "y"})"),
+            "config.json has entries that are not known and not compared: new_scale, x\\n");
+  EXPECT_THAT(gpt2(R"({"model_type": null})"), HasSubstr("is not compared"));
+}
+
+TEST_F(ConfigJson, DescribesLlama) {
+  const auto llama = [&](const std::string& changes) {
+    return compare(
+        "llama", "name: 'llama-mini' heads: 4 kv_heads: 2 mlp_width: 56 rotary_base: 500", changes);
+  };
+  EXPECT_EQ(llama("{}"), "");
+  EXPECT_EQ(llama(R"({"rope_parameters": null, "rope_theta": 500})"), "");
+  EXPECT_EQ(llama(R"({"model_type": "mistral", "sliding_window": 48})"), "");
+  EXPECT_EQ(llama(R"({"model_type": "mistral", "sliding_window": null})"), "");
+  EXPECT_THAT(llama(R"({"model_type": "mistral", "sliding_window": 47})"),
+              HasSubstr("'sliding_window' is 47, but the network attends to all tokens of samples "
+                        "of 48; shorten the samples to at most 47"));
+  EXPECT_THAT(llama(R"({"sliding_window": 16})"), HasSubstr("'sliding_window' is 16"));
+  EXPECT_EQ(llama(R"({"sliding_window": 16, "use_sliding_window": false})"), "");
+  EXPECT_THAT(llama(R"({"layer_types": ["full_attention", "linear_attention"]})"),
+              HasSubstr("'layer_types' is \"linear_attention\""));
+  EXPECT_THAT(llama(R"({"num_key_value_heads": 4})"),
+              HasSubstr("attention.kv_heads of layer 'layers.0.self_attn' is 2 (set "
+                        "model.zoo.kv_heads: 4)"));
+  EXPECT_THAT(llama(R"({"rope_parameters": {"rope_theta": 10000}})"),
+              HasSubstr("'rope_parameters.rope_theta' is 10000, but attention.rotary.base of layer "
+                        "'layers.0.self_attn' is 500 (set model.zoo.rotary_base: 10000)"));
+  EXPECT_THAT(llama(R"({"rope_parameters": null})"),
+              HasSubstr("'rope_theta' is missing, for which transformers takes 10000"));
+  EXPECT_THAT(llama(R"({"rope_parameters": {"rope_type": "llama3", "factor": 8}})"),
+              HasSubstr("'rope_parameters.rope_type' is \"llama3\""));
+  EXPECT_THAT(llama(R"({"rope_parameters": null, "rope_theta": 500,
+                        "rope_scaling": {"type": "linear", "factor": 2}})"),
+              HasSubstr("'rope_scaling.type' is \"linear\""));
+  EXPECT_THAT(llama(R"({"partial_rotary_factor": 0.5})"),
+              HasSubstr("'partial_rotary_factor' is 0.5"));
+  EXPECT_THAT(llama(R"({"rms_norm_eps": null})"), HasSubstr("transformers takes 1e-06"));
+  EXPECT_THAT(llama(R"({"hidden_act": "gelu"})"), HasSubstr("'layers.0.mlp.act' computes silu"));
+}
+
+TEST_F(ConfigJson, DescribesEncoders) {
+  const model::ModelInput labels = model::labeled_tokens(20, 37, 4);
+  const std::string bert = "name: 'bert-mini' heads: 4";
+  EXPECT_EQ(compare("encoders/bert", bert, "{}", labels), "");
+  EXPECT_THAT(compare("encoders/bert", bert, R"({"is_decoder": true})", labels),
+              HasSubstr("'is_decoder' is true, but attention.causal of layer "
+                        "'encoder.layer.0.attention.self' is false"));
+  EXPECT_THAT(
+      compare("encoders/bert", bert, R"({"position_embedding_type": "relative_key"})", labels),
+      HasSubstr("'position_embedding_type' is \"relative_key\""));
+  EXPECT_THAT(compare("encoders/bert", bert, R"({"num_attention_heads": 8})", labels),
+              HasSubstr("'num_attention_heads' is 8"));
+  const model::ModelInput images = model::classified({3, 12, 12}, 5);
+  EXPECT_EQ(compare("encoders/vit", "name: 'vit-tiny' patch: 4 heads: 4", "{}", images), "");
+  EXPECT_THAT(compare("encoders/vit", "name: 'vit-tiny' patch: 4 heads: 4",
+                      R"({"layer_norm_eps": 1e-12})", images),
+              HasSubstr("(set model.zoo.norm_epsilon: 1e-12)"));
+}
+
+// The embedding reads the characters that the outputs stand for.
+TEST_F(Gpt2Weights, RejectsTokensOfAnotherMeaning) {
+  const fs::path path = folder_.path() / "gpt2.safetensors";
+  write_weights(path, file_);
+  StoredModel stored = read_stored_model(path);
+  for (char c = 'A'; std::ssize(stored.class_names) < kVocabSize; ++c) {
+    stored.class_names.emplace_back(1, c);
+  }
+  const model::Graph network = graph();
+  EXPECT_EQ(read_initial_values(stored, network, stored.class_names).weights.size(), 28U);
+  std::vector<std::string> others = stored.class_names;
+  others.back() = "!";
+  try {
+    read_initial_values(stored, network, others);
+    ADD_FAILURE() << "no error";
+  } catch (const ConfigError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("its tokens are 'A', 'B', 'C'"));
+  }
 }
 
 TEST_F(Gpt2Weights, ListsMissingAndUnknownTensors) {

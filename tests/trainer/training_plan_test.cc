@@ -53,7 +53,7 @@ TEST(ScheduleWarnings, TheBaseRateShouldBeReached) {
   // The run ends before the peak of the cycle, which is that of 10 epochs.
   EXPECT_EQ(warnings({"schedule=one_cycle", "train.max_steps=5"}),
             Warnings({"schedule.learning_rate: 1 is never reached: the highest rate of the 5 steps "
-                      "is 0.1085"}));
+                      "is 0.1099"}));
   // The rate has decayed before the warmup is over.
   EXPECT_EQ(warnings({"schedule.step={steps: 10}", "schedule.warmup={steps: 50}"}).size(), 1u);
   EXPECT_EQ(warnings({"schedule.step={steps: 10}", "schedule.warmup={steps: 5}"}), Warnings());

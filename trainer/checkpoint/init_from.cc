@@ -5,18 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
-#include <set>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
-#include "core/file.h"
 #include "core/text.h"
+#include "data/tokenizers/tokenizer.h"
 #include "model/names.h"
-#include "model/onnx/onnx.h"
-#include "trainer/base/json.h"
-#include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/safetensors.h"
 
 namespace trireme::train {
 namespace {
@@ -24,66 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kField = "model.init_from";
-constexpr const char* kIndexFile = "model.safetensors.index.json";
 constexpr size_t kMaxProblemsShown = 10;
-
-void add_safetensors(const fs::path& path, model::Weights& weights) {
-  const SafetensorsReader reader(path);
-  for (const std::string& name : reader.names()) {
-    if (model::is_bookkeeping(name)) continue;
-    weights[name] = {reader.shape(name), reader.read(name)};
-  }
-}
-
-// Reads the tensors of all files that the index names.
-model::Weights read_shards(const fs::path& index) {
-  std::set<std::string> files;
-  try {
-    const auto json = parse_json(read_text(index));
-    for (const auto& file : json.at("weight_map")) files.insert(file.get<std::string>());
-  } catch (const nlohmann::json::exception& error) {
-    throw DataError(index.string(), fmt::format("is damaged: {}", json_problem(error)));
-  }
-  model::Weights weights;
-  for (const std::string& file : files) {
-    if (fs::path(file).filename() != file) {
-      throw DataError(index.string(),
-                      fmt::format("names '{}', which is not a file in its folder", file));
-    }
-    add_safetensors(index.parent_path() / file, weights);
-  }
-  return weights;
-}
-
-model::Weights read_safetensors(const fs::path& path) {
-  model::Weights weights;
-  add_safetensors(path, weights);
-  return weights;
-}
-
-// Returns the text as one word of a shell.
-std::string shell_word(std::string_view text) {
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
-}
-
-[[noreturn]] void throw_pickle_error(const fs::path& path) {
-  fs::path converted = path;
-  converted.replace_extension(".safetensors");
-  throw ConfigError(
-      kField,
-      fmt::format(
-          "{} is a pickle file, which can run code when it is loaded; convert it: python -c "
-          "\"import sys, torch; from safetensors.torch import save_file; save_file(torch.load("
-          "sys.argv[1], map_location='cpu', weights_only=True), sys.argv[2])\" {} {}",
-          path.string(), shell_word(path.string()), shell_word(converted.string())));
-}
-
-bool is_pickle(const std::string& extension) {
-  constexpr const char* kPickles[] = {".bin", ".pth", ".pt", ".ckpt", ".pkl", ".pickle"};
-  return std::ranges::find(kPickles, extension) != std::end(kPickles);
-}
 
 // Returns whether the file stores the dense layers of GPT-2 as [inputs, outputs], as transformers
 // does. Some of them are square, but c_attn has three times as many outputs as inputs.
@@ -107,6 +44,25 @@ std::vector<float> transposed(const model::Weight& matrix) {
   return values;
 }
 
+// Returns "'cat', 'dog', ..." of names that others may have written.
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kMaxNames = 8;
+  std::vector<std::string> shown;
+  for (const std::string& name : std::span(names).first(std::min(names.size(), kMaxNames))) {
+    shown.push_back(fmt::format("'{}'", printable(name, 60)));
+  }
+  return fmt::format("{}{}", fmt::join(shown, ", "), names.size() > kMaxNames ? ", ..." : "");
+}
+
+// Returns whether the names are only the numbers of the classes, which transformers writes as
+// LABEL_0.
+bool are_numbers(const std::vector<std::string>& names) {
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i] != std::to_string(i) && names[i] != fmt::format("LABEL_{}", i)) return false;
+  }
+  return true;
+}
+
 // A tensor of the network.
 struct Wanted {
   Shape shape;
@@ -118,8 +74,14 @@ struct Wanted {
 // Matches the tensors of a file ("theirs") with those of the network ("ours").
 class TensorMatcher {
  public:
-  TensorMatcher(model::Weights theirs, const model::Graph& graph)
-      : theirs_(std::move(theirs)), graph_(graph), conv1d_(has_conv1d_weights(theirs_)) {
+  // `class_names` are those of the data.
+  TensorMatcher(StoredModel stored, const model::Graph& graph,
+                const std::vector<std::string>& class_names)
+      : theirs_(std::move(stored.weights)),
+        their_classes_(std::move(stored.class_names)),
+        graph_(graph),
+        classes_(class_names),
+        conv1d_(has_conv1d_weights(theirs_)) {
     for (const model::Node& node : graph.nodes) {
       if (!node.signature.parameters.empty()) head_ = node.name;
     }
@@ -144,6 +106,7 @@ class TensorMatcher {
     check_tied();
     tie_llama_head();
     check_head();
+    match_classes();
     check_bert_heads();
     for (const auto& [ours, wanted] : wanted_) {
       const auto found = found_.find(ours);
@@ -299,6 +262,49 @@ class TensorMatcher {
     std::erase_if(found_, [&](const auto& found) { return wanted_.at(found.first).head; });
   }
 
+  // Finds the outputs of the file for the classes of the data, by their names.
+  void match_classes() {
+    if (classes_.empty() || their_classes_.empty() || classes_ == their_classes_) return;
+    const model::ModelInput& input = graph_.input;
+    if (input.target.dtype == DType::kI32 && input.target.shape.rank() > 0) {
+      return match_vocabulary();
+    }
+    if (!found_.contains(head_ + ".weight")) return;
+    const bool has_names = !are_numbers(classes_), they_have_names = !are_numbers(their_classes_);
+    if (has_names && they_have_names) return order_outputs();
+    if (!has_names && !they_have_names) return;
+    notes_ += fmt::format("; {} does not name the classes, so the outputs are taken in order: {}",
+                          has_names ? "the file" : "the data",
+                          listed(has_names ? classes_ : their_classes_));
+  }
+  void order_outputs() {
+    const auto outputs = static_cast<size_t>(wanted_.at(head_ + ".weight").shape[0]);
+    for (const std::string& name : classes_) {
+      const auto found = std::ranges::find(their_classes_, name);
+      if (found == their_classes_.end() || their_classes_.size() > outputs) {
+        problems_.push_back(fmt::format(
+            "class '{}' of the data is not a name of one of its {} outputs, which are {}; the data "
+            "has {}. Correct the names (id2label in config.json), or remove them there to take the "
+            "outputs in order",
+            printable(name, 60), outputs, listed(their_classes_), listed(classes_)));
+        return order_.clear();
+      }
+      order_.push_back(static_cast<size_t>(found - their_classes_.begin()));
+    }
+    for (size_t i = 0; i < outputs; ++i) {  // those of other classes
+      if (std::ranges::find(order_, i) == order_.end()) order_.push_back(i);
+    }
+    notes_ += fmt::format("; the outputs of {} are put in the order of the data's classes", head_);
+  }
+  // The names are characters, which the embedding reads, too, so another order of outputs would not
+  // be enough. A config.json does not name tokens.
+  void match_vocabulary() {
+    if (are_numbers(their_classes_) || their_classes_.size() != classes_.size()) return;
+    problems_.push_back(fmt::format(
+        "its tokens are {}, those of the data {}; the text must have the same characters",
+        listed(their_classes_), listed(classes_)));
+  }
+
   // BERT is pretrained with other heads than it is fine-tuned with: those of the file that the
   // network has not are left out, and those of the network that the file has not are new.
   void check_bert_heads() {
@@ -330,8 +336,20 @@ class TensorMatcher {
                                       weight.shape.to_string(), needed.to_string()));
     } else {
       if (transposes) weight.values = transposed(weight);
+      if (wanted_.at(ours).head && !order_.empty()) weight.values = in_order(weight.values);
       matched_[ours] = {shape, std::move(weight.values)};
     }
+  }
+
+  // Returns the values with the rows of the last layer in order_.
+  std::vector<float> in_order(const std::vector<float>& values) const {
+    const auto width = static_cast<int64_t>(values.size() / order_.size());
+    std::vector<float> ordered;
+    for (const size_t row : order_) {
+      const auto begin = values.begin() + static_cast<int64_t>(row) * width;
+      ordered.insert(ordered.end(), begin, begin + width);
+    }
+    return ordered;
   }
 
   // The positions of a model that was trained with longer samples are those of the network and
@@ -356,46 +374,21 @@ class TensorMatcher {
   }
 
   model::Weights theirs_;
+  std::vector<std::string> their_classes_;
   const model::Graph& graph_;
+  const std::vector<std::string>& classes_;
   bool conv1d_;  // dense layers of GPT-2 are stored as [inputs, outputs]
   std::string head_;
   std::map<std::string, Wanted> wanted_;      // by our names
   std::map<std::string, std::string> tied_;   // the other name of a tied tensor to our name
   std::map<std::string, std::string> found_;  // our name to theirs
   std::vector<std::string> unused_;           // their names
+  std::vector<size_t> order_;                 // their output of each of ours; empty if the same
   std::string notes_;                         // text for the summary
   model::NameStyle style_ = model::NameStyle::kTorchvision;
   model::Weights matched_;
   std::vector<std::string> problems_;
 };
-
-}  // namespace
-
-model::Weights read_weights(const fs::path& path) {
-  const std::string name = path.filename().string();
-  std::error_code none;
-  if (!fs::exists(path, none)) {
-    throw ConfigError(kField, path.string() + ": no such file or folder");
-  }
-  if (is_pickle(path.extension().string())) throw_pickle_error(path);
-  if (path.extension() == ".safetensors") return read_safetensors(path);
-  if (path.extension() == ".onnx") return model::read_onnx(path).weights;
-  if (name.ends_with(".safetensors.index.json")) return read_shards(path);
-  const bool plain_folder = fs::is_directory(path, none) && !fs::exists(path / "manifest.json");
-  if (plain_folder && fs::exists(path / kIndexFile)) return read_shards(path / kIndexFile);
-  if (plain_folder && fs::exists(path / kModelFile)) return read_safetensors(path / kModelFile);
-  if (plain_folder || fs::exists(path / "manifest.json") || name == "best" || name == "latest") {
-    const FoundCheckpoint checkpoint = find_for_inference(path, warn_on_stderr);
-    model::Weights weights = read_safetensors(checkpoint.path / kModelFile);
-    use_averages(checkpoint, weights);
-    return weights;
-  }
-  throw ConfigError(kField, fmt::format("{} is not a *.safetensors, *.safetensors.index.json or "
-                                        "*.onnx file, a checkpoint or a run",
-                                        path.string()));
-}
-
-namespace {
 
 void check_finite(const fs::path& path, const model::Weights& weights) {
   for (const auto& [name, weight] : weights) {
@@ -411,8 +404,10 @@ void check_finite(const fs::path& path, const model::Weights& weights) {
 
 }  // namespace
 
-InitialValues read_initial_values(const fs::path& path, const model::Graph& graph) {
-  TensorMatcher matcher(read_weights(path), graph);
+InitialValues read_initial_values(StoredModel stored, const model::Graph& graph,
+                                  const std::vector<std::string>& class_names) {
+  const fs::path path = stored.path;
+  TensorMatcher matcher(std::move(stored), graph, class_names);
   matcher.run();
   const std::vector<std::string>& problems = matcher.problems();
   if (!problems.empty()) {
@@ -427,6 +422,29 @@ InitialValues read_initial_values(const fs::path& path, const model::Graph& grap
   initial.weights = std::move(matcher.matched());
   check_finite(path, initial.weights);
   return initial;
+}
+
+InitialValues read_initial_values(StoredModel stored, const Config& config,
+                                  const model::Graph& graph, const data::Dataset& training) {
+  try {
+    std::string note;
+    if (stored.description) {
+      const NetworkConfig network = model::network_of(config.run.model(), graph.input);
+      const Shape& sample = graph.input.input.shape;
+      note = stored.description->compare(network, sample.rank() == 1 ? sample[0] : 0,
+                                         config.run.model().has_zoo());
+    }
+    const auto tokenizer = training.tokenizer();
+    if (tokenizer && !stored.tokenizer.empty() && stored.tokenizer != tokenizer->identity()) {
+      note = fmt::format("its tokenizer was {}, that of the data is {}", stored.tokenizer,
+                         tokenizer->identity());
+    }
+    InitialValues initial = read_initial_values(std::move(stored), graph, training.class_names());
+    if (!note.empty()) initial.summary += "; " + note;
+    return initial;
+  } catch (const ConfigError& error) {
+    throw config.located(error);
+  }
 }
 
 void load_initial_values(const InitialValues& initial, const StateArrays& state) {

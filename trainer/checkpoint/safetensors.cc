@@ -128,6 +128,10 @@ void SafetensorsReader::read_header() {
     for (const auto& [name, entry] : header.items()) {
       if (name != "__metadata__") add(name, entry, values, size);
     }
+    const nlohmann::json metadata = header.value("__metadata__", nlohmann::json::object());
+    for (const auto& [key, value] : metadata.items()) {
+      if (value.is_string()) metadata_[key] = value.get<std::string>();
+    }
   } catch (const DataError&) {
     throw;
   } catch (const std::exception& error) {  // invalid JSON

@@ -36,6 +36,8 @@ class SafetensorsReader {
   SafetensorsReader& operator=(const SafetensorsReader&) = delete;
 
   std::vector<std::string> names() const;
+  // Returns the strings of "__metadata__".
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
   bool has(const std::string& name) const { return tensors_.contains(name); }
   // Throws DataError if there is no such tensor.
   const Shape& shape(const std::string& name) const { return find(name).shape; }
@@ -65,6 +67,7 @@ class SafetensorsReader {
   std::filesystem::path path_;
   int file_;
   std::map<std::string, Tensor> tensors_;
+  std::map<std::string, std::string> metadata_;
 };
 
 }  // namespace trireme::train

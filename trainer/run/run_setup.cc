@@ -57,6 +57,7 @@ void RunSetup::open_machine() {
   parts_.device = create_device(config_, communicator_);
   parts_.backend = create_backend(config_, *parts_.device);
   comm::together(communicator_, [&] { open_inputs(); });
+  keep_stored_positions();
   choose_parallel(config_, parts_.graph, *parts_.backend, communicator_);
   comm::together(communicator_, [&] {
     // If the size of micro-batches is to be chosen, it is checked when it is known.
@@ -64,7 +65,7 @@ void RunSetup::open_machine() {
       check_statistics(plan_batch(config_, communicator_.size()));
     }
     require_min_memory();
-    start_.read_initial();
+    start_.fit_initial();
   });
   require_same_samples(communicator_, *parts_.training, *parts_.evaluation);
   require_same_properties(communicator_, input_properties(*parts_.device, *parts_.training,
@@ -83,8 +84,7 @@ void RunSetup::open_inputs() {
   parts_.order = training_order(config_, *parts_.training);
   parts_.mix = make_mix(config_, parts_.training->spec());
   balance_class_weights(config_, *parts_.training);
-  parts_.graph = build_network(config_, parts_.training->spec());
-  parts_.shorter = build_shorter_networks(config_, parts_.graph, parts_.order, *parts_.training);
+  build_networks();
   if (options_.profile && !parts_.shorter.empty()) {
     throw ConfigError(
         config_.where("data.length_buckets"),
@@ -95,6 +95,23 @@ void RunSetup::open_inputs() {
 
 void RunSetup::check_statistics(const BatchPlan& batch) const {
   require_statistics(config_, parts_.graph, batch, communicator_.size(), parts_.training->size());
+}
+
+void RunSetup::build_networks() {
+  parts_.graph = build_network(config_, parts_.training->spec());
+  parts_.shorter = build_shorter_networks(config_, parts_.graph, parts_.order, *parts_.training);
+}
+
+// Gives the network as many positions as the model has that it starts from.
+void RunSetup::keep_stored_positions() {
+  std::string rows;
+  comm::together(communicator_, [&] {
+    if (communicator_.rank() == 0) rows = std::to_string(start_.open_initial());
+  });
+  rows = broadcast(communicator_, rows, 0);
+  comm::together(communicator_, [&] {
+    if (keep_positions(config_, parts_.graph, std::stoll(rows))) build_networks();
+  });
 }
 
 // Checks a lower bound of the memory before the run folder is created. Step checks the planned

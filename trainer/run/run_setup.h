@@ -41,6 +41,8 @@ class RunSetup {
   void open_machine();
   void open_inputs();
   void check_statistics(const BatchPlan& batch) const;
+  void build_networks();
+  void keep_stored_positions();
   void require_min_memory() const;
   void open_folder();
   std::string choose_folder();

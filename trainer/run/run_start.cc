@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "comm/control.h"
 #include "core/text.h"
@@ -31,21 +32,47 @@ std::vector<std::string> split(const std::string& names) {
 
 }  // namespace
 
-void RunStart::read_initial() {
-  if (communicator_.rank() != 0 || !config_.run.model().has_init_from()) return;
-  const bool starts = options_.resume == "never" || (options_.resume == "auto" && !has_saved());
-  if (!starts) return;
+int64_t RunStart::open_initial() {
+  const bool never = options_.resume == "never";
+  const std::vector<fs::path> own = never ? std::vector<fs::path>() : saved();
+  if (own.empty() && (never || options_.resume == "auto")) return open_init_from();
+  if (!has_learned_positions(parts_.graph)) return 0;
+  if (!own.empty()) {
+    for (const fs::path& checkpoint : own) {
+      try {
+        return stored_positions(checkpoint / kModelFile, parts_.graph);
+      } catch (const DataError&) {  // damaged: load() resumes from an older one, or reports it
+        continue;
+      }
+    }
+    return 0;
+  }
+  if (std::error_code none; !fs::exists(options_.resume, none)) return 0;  // load() reports it
+  const FoundCheckpoint found = find_checkpoint(options_.resume, [](const std::string&) {});
+  return stored_positions(found.path / kModelFile, parts_.graph);
+}
+
+int64_t RunStart::open_init_from() {
+  if (!config_.run.model().has_init_from()) return 0;
   try {
-    initial_ = read_initial_values(config_.run.model().init_from(), parts_.graph);
+    stored_ = read_stored_model(config_.run.model().init_from());
   } catch (const ConfigError& error) {
     throw config_.located(error);
   }
+  return stored_positions(*stored_, parts_.graph);
 }
 
-// Returns whether run_dir has checkpoints. Used before the run folder has been chosen.
-bool RunStart::has_saved() const {
+void RunStart::fit_initial() {
+  if (!stored_) return;
+  initial_ = read_initial_values(std::move(*stored_), config_, parts_.graph, *parts_.training);
+  stored_.reset();
+}
+
+// Returns the checkpoints in run_dir, newest first. Used before the run folder has been chosen.
+std::vector<fs::path> RunStart::saved() const {
   const RunFolder own{config_.run.run_dir()};
-  return !own.path.empty() && !Checkpoints(own.checkpoints(), 1).list().empty();
+  if (own.path.empty()) return {};
+  return Checkpoints(own.checkpoints(), 1).list();
 }
 
 void RunStart::load() {

@@ -24,10 +24,13 @@ class RunStart {
            RunParts& parts)
       : config_(config), communicator_(communicator), options_(options), parts_(parts) {}
 
-  // Reads model.init_from on rank 0, unless the run resumes. The network must have been built.
-  // Throws ConfigError with the location in the configuration file.
-  void read_initial();
-  // Returns a description of what read_initial() has read, for messages, or "".
+  // Reads model.init_from, unless the run resumes. Returns the number of positions that it or the
+  // checkpoint has, see stored_positions(). The network must have been built. Throws ConfigError
+  // with the location in the configuration file. Only on rank 0.
+  int64_t open_initial();
+  // Finds the network's parameters in what open_initial() has read, if anything. Throws like it.
+  void fit_initial();
+  // Returns a description of what fit_initial() has found, for messages, or "".
   std::string initial() const { return initial_ ? initial_->summary : ""; }
 
   // Fills the step's arrays and sets the state of training. Requires a step and a reporter. Throws
@@ -40,7 +43,8 @@ class RunStart {
   bool resumes_own_checkpoint() const;
 
  private:
-  bool has_saved() const;
+  std::vector<std::filesystem::path> saved() const;
+  int64_t open_init_from();
   std::string load_on_rank_0();
   std::optional<FoundCheckpoint> choose_checkpoint() const;
   FoundCheckpoint checkpoint_of_path(bool has_own) const;
@@ -59,6 +63,7 @@ class RunStart {
   const TrainOptions& options_;
   RunParts& parts_;
   // Only on rank 0:
+  std::optional<StoredModel> stored_;
   std::optional<InitialValues> initial_;
   std::optional<RunData> data_;
   // The distributed tensors to load, see StateArrays::put_parts.
