@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -66,14 +67,60 @@ Descriptor open_new(const std::filesystem::path& path) {
   return Descriptor(file);
 }
 
-// Returns the path if a file may replace what is there. Throws Error if it is a device, or in /dev,
-// where /dev/stdout, for example, is a link: root would replace them for all programs.
+// Returns the path if a file may replace what is there. Throws Error if it is a folder or a device,
+// or in /dev, where /dev/stdout, for example, is a link: root would replace them for all programs.
 const std::filesystem::path& checked_target(const std::filesystem::path& path) {
   std::error_code none;
+  if (std::filesystem::is_directory(path, none)) {
+    errno = EISDIR;
+    fail(path, "be created");
+  }
   const bool device =
       std::filesystem::is_character_file(path, none) || std::filesystem::is_block_file(path, none);
   if (!device && path.lexically_normal().parent_path() != "/dev") return path;
   throw Error(path.string() + ": is a device, which a file would replace; name a file");
+}
+
+bool lock_now(int file) {
+  return retry_interrupted([&] { return ::flock(file, LOCK_EX | LOCK_NB); }) == 0;
+}
+
+// Removes the temporary file of a writer that was killed. Returns false if the name is in use: by a
+// writer, or by something that is not a temporary file.
+bool remove_unused(const std::filesystem::path& temporary) {
+  // Locks on network file systems require write access.
+  const Descriptor file(::open(temporary.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file.is_open()) return errno == ENOENT;
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+  if (!lock_now(file.number())) return false;
+  // Its writer may have renamed it meanwhile. Nobody else removes it while it is locked.
+  return !is_file_at(file.number(), temporary) || ::unlink(temporary.c_str()) == 0;
+}
+
+// Creates the temporary file of a new file, locks it and sets `temporary` to its path.
+Descriptor create_temporary(const std::filesystem::path& path, std::filesystem::path& temporary) {
+  constexpr size_t kMaxName = 230;  // file systems allow 255 bytes
+  constexpr int kMaxTemporaries = 100;
+  const auto prefix = path.parent_path() / path.filename().string().substr(0, kMaxName);
+  for (int n = 1; n <= kMaxTemporaries;) {
+    temporary = fmt::format("{}.trireme-{}{}", prefix.string(), n, kTemporarySuffix);
+    Descriptor file(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));
+    if (!file.is_open()) {
+      if (errno != EEXIST) fail(path, "be created");
+      if (!remove_unused(temporary)) ++n;
+      continue;
+    }
+    // Another writer may lock and remove the file before it is locked here. If the file system has
+    // no locks, no writer does.
+    const bool locked = lock_now(file.number()) || errno != EWOULDBLOCK;
+    if (locked && is_file_at(file.number(), temporary)) return file;
+  }
+  throw Error(
+      fmt::format("{}: cannot be created: {} files of this name with .trireme-N{} exist; "
+                  "remove those that no process writes",
+                  path.string(), kMaxTemporaries, kTemporarySuffix));
 }
 
 XXH3_state_t* state(void* hash) { return static_cast<XXH3_state_t*>(hash); }
@@ -81,7 +128,10 @@ XXH3_state_t* state(void* hash) { return static_cast<XXH3_state_t*>(hash); }
 }  // namespace
 
 DurableFile::DurableFile(const std::filesystem::path& path, std::stop_token stop)
-    : path_(path), stop_(std::move(stop)), file_(open_new(path)) {
+    : DurableFile(path, open_new(path), std::move(stop)) {}
+
+DurableFile::DurableFile(const std::filesystem::path& path, Descriptor file, std::stop_token stop)
+    : path_(path), stop_(std::move(stop)), file_(std::move(file)) {
   if (!file_.is_open()) fail(path_, "be created");
   hash_ = XXH3_createState();
   XXH3_64bits_reset(state(hash_));
@@ -125,22 +175,29 @@ void DurableFile::write_block(std::span<const std::byte> block) {
 
 FileDigest DurableFile::digest() const { return {bytes_, XXH3_64bits_digest(state(hash_))}; }
 
-void DurableFile::finish() {
+void DurableFile::sync() {
   if (::fsync(file_.number()) != 0) fail(path_, "be synchronized to disk");
+}
+
+void DurableFile::finish() {
+  sync();
   if (::close(file_.release()) != 0) fail(path_, "be closed");
 }
 
 NewFile::NewFile(const std::filesystem::path& path)
-    : path_(checked_target(path)),
-      temporary_(path.string() + kTemporarySuffix),
-      file_(temporary_) {}
+    : path_(checked_target(path)), file_(path_, create_temporary(path_, temporary_), {}) {
+  struct stat old {};
+  if (::stat(path_.c_str(), &old) != 0 || !S_ISREG(old.st_mode)) return;
+  // Some file systems have no permissions.
+  static_cast<void>(::fchmod(file_.file_.number(), old.st_mode & 0777) == 0);
+}
 
 NewFile::~NewFile() {
   if (!finished_) ::unlink(temporary_.c_str());
 }
 
 void NewFile::finish() {
-  file_.finish();
+  file_.sync();
   rename_file(temporary_, path_);
   finished_ = true;
   sync_folder(path_.parent_path());
@@ -171,6 +228,13 @@ void create_folders(const std::filesystem::path& path) {
   // EEXIST: another rank or run may have created it in the meantime.
   if (::mkdir(path.c_str(), 0777) != 0 && errno != EEXIST) fail(path, "be created");
   sync_folder(path.parent_path());
+}
+
+bool is_file_at(int file, const std::filesystem::path& path) {
+  struct stat own {};
+  struct stat found {};
+  return ::fstat(file, &own) == 0 && ::stat(path.c_str(), &found) == 0 &&
+         own.st_dev == found.st_dev && own.st_ino == found.st_ino;
 }
 
 Descriptor open_own_folder(const std::filesystem::path& path) {

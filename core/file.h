@@ -36,10 +36,14 @@ class DurableFile {
   void write(std::span<const std::byte> data);
   void write(const std::string& text) { write(std::as_bytes(std::span(text))); }
   FileDigest digest() const;  // digest of the data written so far
+  // Blocks until the data written so far is on disk.
+  void sync();
   // Blocks until the file is on disk, and closes it.
   void finish();
 
  private:
+  friend class NewFile;
+  DurableFile(const std::filesystem::path& path, Descriptor file, std::stop_token stop);
   void write_block(std::span<const std::byte> block);
 
   std::filesystem::path path_;
@@ -52,9 +56,13 @@ class DurableFile {
 // The suffix of temporary files.
 inline constexpr const char* kTemporarySuffix = ".tmp";
 
-// Replaces a file atomically: the content is written sequentially to PATH.tmp, which finish()
-// renames to PATH, so that readers see either the old or the new file. Every method throws Error
-// with the file and the cause if it fails.
+// Replaces a file atomically: the content is written sequentially to a temporary file, which
+// finish() renames to PATH, so that readers see either the old or the new file. Several writers of
+// one path, in any processes, each have a temporary file of their own, PATH.trireme-N.tmp with the
+// first free N; the last one that finishes wins. The file of a killed writer is removed by the next
+// writer that needs its name: a lock (flock) that ends with the process shows that it is unused. A
+// file that is replaced passes on its permissions. Every method throws Error with the file and the
+// cause if it fails.
 class NewFile {
  public:
   explicit NewFile(const std::filesystem::path& path);
@@ -69,7 +77,7 @@ class NewFile {
  private:
   std::filesystem::path path_;
   std::filesystem::path temporary_;
-  DurableFile file_;
+  DurableFile file_;  // holds the lock until it is destroyed
   bool finished_ = false;
 };
 
@@ -82,6 +90,8 @@ void replace_durably(const std::filesystem::path& path, const std::string& text)
 void rename_file(const std::filesystem::path& from, const std::filesystem::path& to);
 // Creates a folder and its missing parents. Throws Error if that fails.
 void create_folders(const std::filesystem::path& path);
+// Returns true if the path leads to the open file, false if that file has been renamed or removed.
+bool is_file_at(int file, const std::filesystem::path& path);
 // Opens a folder whose entries will be removed. Throws Error if that fails or if the path is a
 // symbolic link, since what it leads to may belong to others.
 Descriptor open_own_folder(const std::filesystem::path& path);

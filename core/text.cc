@@ -91,6 +91,18 @@ std::string printable(std::string_view text, size_t max) {
   return result;
 }
 
+std::string printable_message(std::string_view text) {
+  constexpr size_t kMaxLine = 4000;  // bytes
+  std::string result;
+  while (true) {
+    const size_t end = text.find('\n');
+    result += printable(text.substr(0, end), kMaxLine);
+    if (end == text.npos) return result;
+    result += '\n';
+    text.remove_prefix(end + 1);
+  }
+}
+
 std::string upper(std::string text) {
   for (char& c : text) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return text;

@@ -29,6 +29,10 @@ inline double percent(double part, double whole) { return whole > 0 ? 100 * part
 // \u202e or \xff, and of a text longer than `max` bytes only the beginning and the end remain.
 std::string printable(std::string_view text, size_t max = 300);
 
+// Returns a message in which each line is printable(): every message to a terminal or a log goes
+// through this, since it may contain paths and names of others.
+std::string printable_message(std::string_view text);
+
 std::string format_bytes(double bytes);       // "25.0 MiB"
 std::string format_count(double count);       // "11.2 M"
 std::string format_duration(double seconds);  // "1h 02m 03s", "2m 03s", "3.1s"

@@ -3,10 +3,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <sstream>
@@ -15,6 +13,7 @@
 
 #include "comm/control.h"
 #include "core/error.h"
+#include "core/file.h"
 #include "core/text.h"
 #include "core/version.h"
 #include "launch/cli.h"
@@ -87,11 +86,7 @@ std::string help_on(const CLI::App& app, const std::vector<std::string>& names) 
 
 void write_files(const std::map<std::string, std::string>& files, const std::string& folder) {
   for (const auto& [name, text] : files) {
-    const std::string path = folder + "/" + name;
-    std::ofstream file(path, std::ios::binary);
-    file << text;
-    file.close();
-    if (!file) throw Error(path + ": cannot be written: " + std::strerror(errno));
+    replace_durably(std::filesystem::path(folder) / name, text);
   }
 }
 

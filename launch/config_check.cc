@@ -20,6 +20,7 @@
 #include "core/text.h"
 #include "data/fingerprint.h"
 #include "launch/cli.h"
+#include "launch/message.h"
 #include "launch/plan.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/init_from.h"
@@ -59,7 +60,7 @@ struct Samples {
 };
 
 void print_row(const char* name, const std::string& text) {
-  if (!text.empty()) fmt::print("{:<9} {}\n", name, text);
+  if (!text.empty()) print_message("{:<9} {}\n", name, text);
 }
 
 // --- Samples ---
@@ -263,6 +264,7 @@ fs::path check_folder(const train::Config& config, size_t bytes) {
   const bool named = !config.run.run_dir().empty();
   const fs::path run =
       named ? fs::path(config.run.run_dir()) : train::default_run_folder(config.run);
+  train::RunFolder{run}.require_own_files(config.run);
   fs::path there = fs::absolute(run).lexically_normal();
   std::error_code none;
   while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
@@ -324,7 +326,7 @@ int check(CheckOptions options) {
   if (config.run.metrics().port() > 0) skipped.emplace_back("whether metrics.port is free");
   print_row("checked", fmt::format("{}", fmt::join(checked, "; ")));
   print_row("skipped", fmt::format("{}", fmt::join(skipped, "; ")));
-  fmt::print("{}: no problems found\n", options.path);
+  print_message("{}: no problems found\n", options.path);
   return 0;
 }
 

@@ -12,6 +12,7 @@
 #include "data/pack/pack_tokens.h"
 #include "launch/cli.h"
 #include "launch/data.h"
+#include "launch/message.h"
 #include "launch/progress_bar.h"
 #include "trainer/run/stop_signals.h"
 
@@ -147,7 +148,7 @@ void print_result(const Packed& packed, int64_t records) {
   if (count == 0) return;
   fmt::print("{} bad records skipped:\n", count);
   for (const data::BadRecords& bad : {at_opening, packing}) {
-    for (const std::string& what : bad.first) fmt::print("  {}\n", what);
+    for (const std::string& what : bad.first) print_message("  {}\n", what);
   }
   const auto named = static_cast<int64_t>(at_opening.first.size() + packing.first.size());
   if (count > named) fmt::print("  and {} more\n", count - named);
@@ -176,7 +177,7 @@ int run(DataPackOptions options) {
     fmt::print("stopped; run the same command again to continue\n");
     return static_cast<int>(ExitCode::kResumable);
   }
-  fmt::print("\n{}", snippet(packed, config, pack_options.folder));
+  print_message("\n{}", snippet(packed, config, pack_options.folder));
   return static_cast<int>(ExitCode::kDone);
 }
 

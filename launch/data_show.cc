@@ -18,6 +18,8 @@
 #include "data/tokenizers/tokenizer.h"
 #include "launch/cli.h"
 #include "launch/data.h"
+#include "launch/message.h"
+#include "launch/output_file.h"
 #include "launch/progress_bar.h"
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
@@ -225,7 +227,7 @@ std::string sample_page(const DataShowOptions& options, const Shown& shown,
       kPageHead, title, title, columns, width, zoom >= 1 ? "pixelated" : "auto", figures);
 }
 
-void write_samples(const DataShowOptions& options, const Shown& shown,
+void write_samples(const DataShowOptions& options, const RunConfig& config, const Shown& shown,
                    const data::Dataset& dataset) {
   const int64_t channels = shown.spec.input.shape[0];
   if (channels != 1 && channels != 3) {
@@ -233,9 +235,11 @@ void write_samples(const DataShowOptions& options, const Shown& shown,
   }
   const std::string page = sample_page(options, shown, dataset);
   const std::string out = options.out.empty() ? "samples.html" : options.out;
+  require_another_file(out, options.path);
+  require_another_file(out, config);
   replace_durably(out, page);
-  fmt::print("{}: {} samples, {}\n", out, shown.count,
-             format_bytes(static_cast<double>(page.size())));
+  print_message("{}: {} samples, {}\n", out, shown.count,
+                format_bytes(static_cast<double>(page.size())));
 }
 
 std::string text_of_tokens(std::span<const int32_t> tokens, const std::vector<std::string>& names,
@@ -291,10 +295,10 @@ int show(const DataShowOptions& options) {
       train::open_data(config, options.part, [&](std::string_view text) { progress.show(text); });
   const Shown shown = load(options, config, *dataset);
   progress.clear();
-  fmt::print("{}\n", dataset->description());
+  print_message("{}\n", dataset->description());
   if (shown.count == 0) throw DataError(dataset->description(), "no sample could be read");
   if (shown.spec.input.shape.rank() == 3) {
-    write_samples(options, shown, *dataset);
+    write_samples(options, config.run, shown, *dataset);
   } else if (!options.out.empty()) {
     throw ConfigError("--out", "only images are written to a file; omit it to print these samples");
   } else {

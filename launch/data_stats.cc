@@ -16,6 +16,7 @@
 #include "launch/cli.h"
 #include "launch/data.h"
 #include "launch/median.h"
+#include "launch/message.h"
 #include "launch/progress_bar.h"
 #include "trainer/base/json.h"
 #include "trainer/config/inputs.h"
@@ -295,7 +296,7 @@ void print_inputs(const Result& result) {
 
 void print_text(const Result& result) {
   const Statistics& statistics = result.statistics;
-  fmt::print("{}\n", result.description);
+  print_message("{}\n", result.description);
   fmt::print("read     {} samples in {}, {}/s\n", statistics.read, format_duration(result.seconds),
              format_count(static_cast<double>(statistics.read) / std::max(1e-9, result.seconds)));
   if (statistics.read > 0) {
@@ -305,7 +306,7 @@ void print_text(const Result& result) {
     print_inputs(result);
   }
   fmt::print("bad      {}\n", result.bad > 0 ? fmt::format("{} records", result.bad) : "none");
-  for (const std::string& what : result.bad_named) fmt::print("         {}\n", what);
+  for (const std::string& what : result.bad_named) print_message("         {}\n", what);
   const int64_t unnamed = result.bad - static_cast<int64_t>(result.bad_named.size());
   if (unnamed > 0) fmt::print("         and {} more\n", unnamed);
 }

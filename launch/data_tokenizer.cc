@@ -14,6 +14,7 @@
 #include "data/tokenizers/tokenizer.h"
 #include "launch/cli.h"
 #include "launch/data.h"
+#include "launch/message.h"
 #include "launch/output_file.h"
 
 namespace trireme::cli {
@@ -99,10 +100,10 @@ int train(const DataTokenizerOptions& options) {
   config.mutable_sentencepiece()->set_model(path.filename().string());
   const std::string folder = path.parent_path().empty() ? "." : path.parent_path().string();
   const auto tokenizer = data::open_tokenizer(config, folder, "--out");
-  fmt::print("{}: {}, {:.2f} bytes of {} per token\n\n", options.out, tokenizer->description(),
-             bytes_per_token(*tokenizer, options.files[0]), options.files[0]);
+  print_message("{}: {}, {:.2f} bytes of {} per token\n\n", options.out, tokenizer->description(),
+                bytes_per_token(*tokenizer, options.files[0]), options.files[0]);
   const std::string file = fs::absolute(options.files[0]).string();
-  fmt::print(
+  print_message(
       "data {{\n  {}: \"{}\"\n    tokenizer {{ sentencepiece {{ model: \"{}\" }} }}\n  }}\n  "
       "holdout: 0.1\n}}\n",
       is_table(file) ? "labeled_text {\n    train" : "text {\n    train_file", file,

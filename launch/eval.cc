@@ -15,6 +15,7 @@
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/data.h"
+#include "launch/message.h"
 #include "launch/options.h"
 #include "launch/output_file.h"
 #include "launch/table.h"
@@ -49,12 +50,12 @@ void print_json(const train::Config& config, const train::CheckpointEvaluation& 
 
 void print_text(const train::Config& config, const train::CheckpointEvaluation& of) {
   const train::Evaluation& result = of.evaluation;
-  fmt::print("{} after step {}: {}, {} samples in {}\n", train::model_name(config.run),
-             of.state.step, train::metrics_text(result.metrics), result.samples,
-             format_duration(result.seconds));
+  print_message("{} after step {}: {}, {} samples in {}\n", train::model_name(config.run),
+                of.state.step, train::metrics_text(result.metrics), result.samples,
+                format_duration(result.seconds));
   if (result.bad.count > 0) {
-    fmt::print("{} bad record(s) skipped; the first: {}\n", result.bad.count,
-               result.bad.first.front());
+    print_message("{} bad record(s) skipped; the first: {}\n", result.bad.count,
+                  result.bad.first.front());
   }
 }
 
@@ -159,7 +160,7 @@ void save(const EvalOptions& options, const train::RunFolder& run,
     const bool is_checkpoint = name.starts_with("step-");
     write_to(is_checkpoint ? run.path / ("evaluation-" + name + ".json") : run.evaluation());
   } catch (const Error& error) {  // for example, a run of another user
-    fmt::print(stderr, "warning: {}\n", error.what());
+    train::warn_on_stderr(error.what());
   }
 }
 
@@ -180,14 +181,24 @@ train::TrainedRun find_together(const EvalOptions& options, comm::Communicator& 
   return run;
 }
 
-int evaluate(const EvalOptions& options, comm::Communicator& communicator) {
+// Throws ConfigError if --out is also an input. The run's evaluation.json is not one.
+void refuse_input_as_output(const EvalOptions& options, const train::RunFolder& run,
+                            const RunConfig& config) {
+  std::error_code none;
+  if (std::filesystem::equivalent(options.out, run.evaluation(), none)) return;
   require_another_file(options.out, options.data);
+  require_another_file(options.out, run);
+  require_another_file(options.out, config);
+}
+
+int evaluate(const EvalOptions& options, comm::Communicator& communicator) {
   const train::TrainedRun trained = find_together(options, communicator);
   const train::RunFolder& run = trained.folder;
   train::Config config = trained.config;
   std::optional<train::SampleInfo> trained_on;
   data::TableColumns columns;
   comm::together(communicator, [&] {
+    refuse_input_as_output(options, run, config.run);
     const bool other = !options.data.empty();
     if (!other && !std::filesystem::exists(run.samples())) return;  // the data is opened anyway
     const train::SampleInfo info = train::samples_of(trained);
@@ -196,14 +207,15 @@ int evaluate(const EvalOptions& options, comm::Communicator& communicator) {
     trained_on = info;
     *config.run.mutable_data() = data::config_for_path(config.run.data(), info.spec, options.data);
     train::use_run_tokenizer(run.path, info, *config.run.mutable_data());
+    refuse_input_as_output(options, run, config.run);
   });
   const train::CheckpointEvaluation result = train::evaluate_checkpoint(
       config, communicator, trained.checkpoint, trained_on, /*with_details=*/true, columns);
   if (communicator.rank() != 0) return 0;
   if (!result.data_changes.empty()) {
-    fmt::print(stderr,
-               "warning: the evaluation data differs from that of the checkpoint's run: {}\n",
-               fmt::join(result.data_changes, "; "));
+    train::warn_on_stderr(
+        fmt::format("the evaluation data differs from that of the checkpoint's run: {}",
+                    fmt::join(result.data_changes, "; ")));
   }
   save(options, run, result);
   if (options.json) {

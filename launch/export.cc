@@ -13,7 +13,9 @@
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/input_description.h"
+#include "launch/message.h"
 #include "launch/options.h"
+#include "launch/output_file.h"
 #include "model/names.h"
 #include "model/onnx/onnx.h"
 #include "trainer/checkpoint/init_from.h"
@@ -43,6 +45,8 @@ struct Saved {
 
 Saved load(const ExportOptions& options) {
   train::TrainedRun run = train::find_trained_run(options.checkpoint(), {}, train::warn_on_stderr);
+  require_another_file(options.out, run.folder);
+  require_another_file(options.out, run.config.run);
   Saved saved;
   saved.samples = train::samples_of(run);
   saved.weights = train::read_weights(run.checkpoint.path);
@@ -141,9 +145,9 @@ void check(const ExportOptions& options) {
 // Prints the input that the exported file expects.
 void print_input(const Saved& saved, const InputDescription& input) {
   const TensorSpec& spec = saved.samples.spec.input;
-  fmt::print("input: {} [N, {}: {}\n", spec.dtype == DType::kI32 ? "i64" : "f32",
-             spec.shape.to_string().substr(1), input.text);
-  if (!input.transforms.empty()) fmt::print("       of images after {}\n", input.transforms);
+  print_message("input: {} [N, {}: {}\n", spec.dtype == DType::kI32 ? "i64" : "f32",
+                spec.shape.to_string().substr(1), input.text);
+  if (!input.transforms.empty()) print_message("       of images after {}\n", input.transforms);
 }
 
 int run(const ExportOptions& options) {
@@ -163,8 +167,8 @@ int run(const ExportOptions& options) {
   const std::string text =
       onnx ? to_onnx(saved, options, input) : to_safetensors(saved, options.names, input);
   replace_durably(options.out, text);
-  fmt::print("{}: {} after step {}, {}\n", options.out, train::model_name(saved.config.run),
-             saved.state.step, format_bytes(static_cast<double>(text.size())));
+  print_message("{}: {} after step {}, {}\n", options.out, train::model_name(saved.config.run),
+                saved.state.step, format_bytes(static_cast<double>(text.size())));
   print_input(saved, input);
   return 0;
 }

@@ -297,6 +297,7 @@ train::TrainedRun find(const GenerateOptions& options) {
 int generate(const GenerateOptions& options) {
   require_another_file(options.out, options.prompt_file);
   const train::TrainedRun run = find(options);
+  require_another_file(options.out, run.folder);
   const train::Config& config = run.config;
   const train::SampleInfo info = train::samples_of(run);
   const std::vector<std::string> prompts = read_prompts(options);
@@ -376,7 +377,7 @@ void add_generate(ArgumentParser app, Command& chosen) {
   command.add_option("--format", options->format, "Output format")
       .one_of({"text", "jsonl"})
       .show_default();
-  command.add_option("-o,--out", options->out, "Output file (default: standard output)");
+  command.add_option("-o,--out", options->out, "Output file (default, and -: standard output)");
   command.add_option("--batch", options->batch, "Prompts to continue at the same time")
       .between(1, 1 << 20)
       .show_default();

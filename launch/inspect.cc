@@ -11,7 +11,9 @@
 #include "launch/cli.h"
 #include "launch/commands.h"
 #include "launch/measure_operations.h"
+#include "launch/message.h"
 #include "launch/plan.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/device.h"
 #include "trainer/config/grid.h"
 #include "trainer/config/inputs.h"
@@ -234,10 +236,11 @@ void print_plan(const InspectOptions& options, Target target, const model::Graph
   const data::SampleSpec& samples = target.samples;
   const train::BatchPlan& batch = plan->batch;
   const int64_t replicas = train::grid_of(target.config.run, 0, ranks).replicas;
-  fmt::print("{}: input {}, {}, {} samples per {} in {} pass{} of {}\n\n",
-             train::model_name(target.config.run), samples.input.to_string(), target_text(samples),
-             (batch.global + replicas - 1) / replicas, has_stages(target) ? "replica" : "rank",
-             batch.passes, batch.passes == 1 ? "" : "es", batch.micro);
+  print_message("{}: input {}, {}, {} samples per {} in {} pass{} of {}\n\n",
+                train::model_name(target.config.run), samples.input.to_string(),
+                target_text(samples), (batch.global + replicas - 1) / replicas,
+                has_stages(target) ? "replica" : "rank", batch.passes,
+                batch.passes == 1 ? "" : "es", batch.micro);
   model::Parameters all;
   const auto whole =
       has_stages(target)
@@ -258,7 +261,7 @@ void print_plan(const InspectOptions& options, Target target, const model::Graph
   const train::Grid grid = train::grid_of(target.config.run, 0, ranks);
   for (const std::string& warning : {train::pipeline_warning(target.config, batch, ranks),
                                      train::statistics_warning(graph, batch, grid), problem}) {
-    if (!warning.empty()) fmt::print(stderr, "warning: {}\n", warning);
+    if (!warning.empty()) train::warn_on_stderr(warning);
   }
   if (options.listing) fmt::print("\n{}", plan->program->listing());
 }

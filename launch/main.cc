@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <memory>
 #include <new>
-#include <sstream>
 #include <string>
 #include <system_error>
 #include <thread>
@@ -27,13 +26,10 @@
 #include "core/error.h"
 #include "core/fault_point.h"
 #include "core/openmp.h"
-#include "core/text.h"
 #include "launch/command_line.h"
 
 namespace trireme::cli {
 namespace {
-
-constexpr size_t kMaxLineBytes = 4000;  // of a message
 
 struct Failure {
   std::string message;
@@ -69,12 +65,7 @@ Failure describe(const std::exception_ptr& exception) {
 // Prints the message, and appends it to the log of this rank if the run has one.
 void print_failure(const std::string& message, const std::filesystem::path& log = {}) {
   std::fflush(stdout);
-  std::istringstream lines(message);
-  std::string text;
-  for (std::string line; std::getline(lines, line);) {
-    text += (text.empty() ? "" : "\n") + printable(line, kMaxLineBytes);
-  }
-  comm::report(text, log);
+  comm::report(message, log);
 }
 
 // A global, since the terminate handler takes no arguments. Used by nothing else.
@@ -182,12 +173,14 @@ int run(const Command& command) {
 
 // Ignores SIGPIPE, so that a run continues if its output is no longer read, and SIGXFSZ, so that a
 // file beyond the limit on file sizes is an error that names it. Opens closed standard streams, so
-// that no file of the run gets their descriptors and receives printed text.
+// that no file of the run gets their descriptors and receives printed text. Standard output is then
+// opened for reading: printing to it fails, which checked_output() reports.
 void open_standard_streams() {
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);
   for (int stream = STDIN_FILENO; stream <= STDERR_FILENO; ++stream) {
-    if (fcntl(stream, F_GETFD) < 0) open("/dev/null", stream == STDIN_FILENO ? O_RDONLY : O_WRONLY);
+    if (fcntl(stream, F_GETFD) < 0)
+      open("/dev/null", stream == STDERR_FILENO ? O_WRONLY : O_RDONLY);
   }
 }
 

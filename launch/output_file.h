@@ -1,62 +1,49 @@
 // The file, or standard output, that a command writes results to.
 #pragma once
 
-#include <fmt/format.h>
-
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
+#include <optional>
 #include <string>
-#include <system_error>
-#include <utility>
 
 #include "core/error.h"
+#include "core/file.h"
+#include "trainer/config/config.pb.h"
+#include "trainer/config/run_folder.h"
 
 namespace trireme::cli {
 
-// Throws ConfigError if the output of a command is its input, which would be lost.
-inline void require_another_file(const std::string& out, const std::string& input) {
-  std::error_code none;
-  if (out.empty() || input.empty() || !std::filesystem::equivalent(input, out, none)) return;
-  throw ConfigError("--out", fmt::format("{} is also an input, which would be lost", input));
-}
+// Throw ConfigError if the output of a command is also its input, which would be lost: the file
+// `input`, a file of the run, or one that the configuration names. Devices and inodes are compared,
+// so that links and other names of the file count. Every command calls these for what it reads.
+void require_another_file(const std::string& out, const std::string& input);
+void require_another_file(const std::string& out, const train::RunFolder& run);
+void require_another_file(const std::string& out, const RunConfig& config);
 
+// Results that are written while they are computed. A file appears when it is complete (NewFile); a
+// link to a file remains a link.
 class OutputFile {
  public:
-  // Creates the file; an empty path is standard output. All functions throw Error that names the
-  // file if it cannot be written.
-  explicit OutputFile(std::string path)
-      : path_(std::move(path)), file_(path_.empty() ? stdout : std::fopen(path_.c_str(), "w")) {
-    if (!file_) throw failure();
-  }
-  ~OutputFile() {
-    if (!path_.empty() && file_) std::fclose(file_);
-  }
+  // An empty path, "-" or another name of standard output is standard output; pipes, terminals and
+  // other devices are written to directly. All functions throw Error that names the file if it
+  // cannot be written.
+  explicit OutputFile(const std::string& path);
+  ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  void write(const std::string& text) {
-    if (std::fwrite(text.data(), 1, text.size(), file_) != text.size()) throw failure();
-  }
-  // Makes what has been written visible to readers.
-  void flush() {
-    if (std::fflush(file_) != 0 || std::ferror(file_) != 0) throw failure();
-  }
+  void write(const std::string& text);
+  // Makes what has been written visible to readers, except of a file.
+  void flush();
   // Call at the end, since the last bytes may not have been written yet.
-  void finish() {
-    flush();
-    if (!path_.empty() && std::fclose(std::exchange(file_, nullptr)) != 0) throw failure();
-  }
+  void finish();
 
  private:
-  Error failure() const {
-    return Error(fmt::format("{}: cannot be written: {}", path_.empty() ? "stdout" : path_,
-                             std::strerror(errno)));
-  }
+  Error failure() const;
 
-  const std::string path_;
-  std::FILE* file_;
+  std::string name_;             // for messages
+  std::FILE* stream_ = nullptr;  // null for a file
+  std::optional<NewFile> file_;
+  std::string buffer_;  // not yet written to file_
 };
 
 }  // namespace trireme::cli

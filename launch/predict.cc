@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -36,7 +37,7 @@ using Json = nlohmann::json;
 
 struct PredictOptions : ConfigOptions, CheckpointOptions {
   std::vector<std::string> inputs;
-  int top = 5;
+  std::optional<int64_t> top;  // default: 5, or for CSV a column for each class
   std::string format = "text";
   std::string out;
   int64_t batch = 32;
@@ -51,7 +52,8 @@ class Writer {
   Writer(const PredictOptions& options, const train::SampleInfo& info, int64_t outputs)
       : logits_(options.logits),
         classifies_(info.spec.classes > 0),
-        top_(std::min<int>(options.top, static_cast<int>(outputs))),
+        top_(static_cast<int>(std::min<int64_t>(options.top.value_or(5), outputs))),
+        by_class_(!options.top),
         outputs_(outputs),
         names_(info.spec.classes > 0 ? info.class_names : info.columns.label_names()),
         format_(options.format),
@@ -115,11 +117,12 @@ class Writer {
 
   std::string header() const {
     std::string line = "name";
-    if (all_numbers()) {
+    if (all_numbers() || by_class_) {
       for (size_t i = 0; i < outputs_; ++i) {
         const bool named = classifies_ || i < names_.size();
-        line += "," + (named ? quoted(class_text(names_, static_cast<int64_t>(i)))
-                             : fmt::format("value_{}", i));
+        const std::string name =
+            named ? class_text(names_, static_cast<int64_t>(i)) : fmt::format("value_{}", i);
+        line += "," + quoted((all_numbers() ? "" : "probability_") + name);
       }
     } else {
       for (int i = 1; i <= top_; ++i) line += fmt::format(",class_{0},probability_{0}", i);
@@ -131,6 +134,10 @@ class Writer {
     std::string line = quoted(name);
     if (all_numbers()) {
       for (const float number : numbers) line += fmt::format(",{}", train::PlainNumber{number});
+    } else if (by_class_) {
+      for (const double probability : train::softmax(numbers)) {
+        line += fmt::format(",{:.6g}", train::PlainNumber{probability});
+      }
     } else {
       for (const Ranked& one : rank(numbers)) {
         line += fmt::format(",{},{:.6g}", quoted(one.name), train::PlainNumber{one.probability});
@@ -142,6 +149,7 @@ class Writer {
   const bool logits_;
   const bool classifies_;
   const int top_;
+  const bool by_class_;  // CSV has a column for each class
   const size_t outputs_;
   const std::vector<std::string> names_;
   const std::string format_;
@@ -151,7 +159,9 @@ class Writer {
 // Prints the inputs that could not be read. Returns true if there were any.
 bool report_bad_records(const data::BadRecords& opened, const data::BadRecords& read) {
   for (const data::BadRecords& bad : {opened, read}) {
-    for (const std::string& one : bad.first) fmt::print(stderr, "skipped: {}\n", one);
+    for (const std::string& one : bad.first) {
+      fmt::print(stderr, "skipped: {}\n", printable_message(one));
+    }
   }
   const int64_t count = opened.count + read.count;
   if (count > 0) fmt::print(stderr, "{} input(s) could not be read\n", count);
@@ -183,16 +193,15 @@ train::TrainedRun find(const PredictOptions& options) {
 
 // Throws ConfigError if the output is one of the samples, such as an image in a folder.
 void check_output(const std::string& out, const data::Dataset& dataset) {
-  const auto name = std::filesystem::path(out).filename();
-  for (int64_t i = 0; !out.empty() && i < dataset.size(); ++i) {
-    const std::string input = dataset.where(i);
-    if (std::filesystem::path(input).filename() == name) require_another_file(out, input);
-  }
+  std::error_code none;
+  if (out.empty() || !std::filesystem::is_regular_file(out, none)) return;
+  for (int64_t i = 0; i < dataset.size(); ++i) require_another_file(out, dataset.where(i));
 }
 
 int predict(const PredictOptions& options) {
   for (const std::string& input : options.inputs) require_another_file(options.out, input);
   const train::TrainedRun run = find(options);
+  require_another_file(options.out, run.folder);
   const train::Config& config = run.config;
   const train::SampleInfo info = train::samples_of(run);
   if (info.spec.has_token_labels()) {
@@ -255,13 +264,16 @@ void add_predict(ArgumentParser app, Command& chosen) {
                   "Images (JPEG, PNG), folders or tar files of images, tables of numbers (*.csv, "
                   "*.npy), or texts (*.csv, *.tsv, *.jsonl, folders of *.txt, or a file each)")
       .required();
-  command.add_option("--top", options->top, "Print the N most probable classes of each input")
+  command
+      .add_option("--top", options->top,
+                  "Print the N most probable classes of each input (default: 5; for csv, a column "
+                  "with the probability of each class)")
       .positive()
-      .show_default();
+      .metavar("N");
   command.add_option("--format", options->format, "Output format")
       .one_of({"text", "jsonl", "csv"})
       .show_default();
-  command.add_option("-o,--out", options->out, "Output file (default: standard output)");
+  command.add_option("-o,--out", options->out, "Output file (default, and -: standard output)");
   command.add_option("--batch", options->batch, "Batch size").between(1, 1 << 20).show_default();
   command.add_option("--threads", options->threads, "Number of threads (default: all cores)")
       .between(1, 1024);
@@ -275,8 +287,13 @@ void add_predict(ArgumentParser app, Command& chosen) {
   command.epilog(R"(Examples:
   trireme predict runs/imagenet cat.jpg dog.png
   trireme predict runs/imagenet photos/ --top 1 --format csv -o photos.csv
+  trireme predict runs/titanic passengers.csv --format csv -o survival.csv
   trireme predict runs/imagenet photos.tar --format jsonl --batch 64
 
+With --format csv, the columns are `name` and for each class
+`probability_NAME`, in the order of the classes; with --top, `class_1`,
+`probability_1`, `class_2` and so on, the most probable class first. The output
+file appears when it is complete.
 Inputs that cannot be read are named on standard error, and the exit code is
 then 3.)");
   command.on_chosen(

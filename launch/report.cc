@@ -11,6 +11,8 @@
 #include "core/text.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
+#include "launch/message.h"
+#include "launch/output_file.h"
 
 namespace trireme::cli {
 namespace {
@@ -29,17 +31,18 @@ struct ReportOptions {
 
 void write_report(const ReportOptions& options) {
   std::vector<train::RunRecords> runs;
+  const fs::path path = options.path();
   for (const std::string& folder : options.runs) {
+    require_another_file(path.string(), train::RunFolder{folder});
     runs.push_back(train::read_run(folder));
     for (const std::string& problem : runs.back().problems) {
-      fmt::print("warning: {}: {}\n", folder, problem);
+      print_message("warning: {}: {}\n", folder, problem);
     }
   }
   const std::string page = report_page(runs);
-  const fs::path path = options.path();
   replace_durably(path, page);
-  fmt::print("{}: {} run{}, {}\n", path.string(), runs.size(), runs.size() == 1 ? "" : "s",
-             format_bytes(static_cast<double>(page.size())));
+  print_message("{}: {} run{}, {}\n", path.string(), runs.size(), runs.size() == 1 ? "" : "s",
+                format_bytes(static_cast<double>(page.size())));
 }
 
 }  // namespace

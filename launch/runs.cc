@@ -15,6 +15,7 @@
 #include "core/text.h"
 #include "launch/cli.h"
 #include "launch/commands.h"
+#include "launch/message.h"
 #include "launch/table.h"
 #include "trainer/base/json.h"
 #include "trainer/report/record_fields.h"
@@ -183,7 +184,7 @@ void print_table(const std::vector<Row>& rows) {
   }
   std::fputs(table.fitting().c_str(), stdout);
   for (const Row& row : rows) {
-    if (!row.problem.empty()) fmt::print("{}: {}\n", row.name, row.problem);
+    if (!row.problem.empty()) print_message("{}: {}\n", row.name, row.problem);
   }
 }
 
@@ -230,7 +231,7 @@ int runs(const RunsOptions& options) {
   if (options.json) {
     print_json(rows);
   } else if (rows.empty()) {
-    fmt::print("no runs in {}\n", options.folder);
+    print_message("no runs in {}\n", options.folder);
   } else {
     print_table(rows);
   }

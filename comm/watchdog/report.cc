@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "core/file.h"
+#include "core/text.h"
 
 namespace trireme::comm {
 
@@ -12,7 +13,7 @@ int open_log(const char* log) {
 }
 
 void report(const std::string& text, const std::filesystem::path& log) {
-  const std::string line = text + "\n";
+  const std::string line = printable_message(text) + "\n";
   write_all(STDERR_FILENO, "trireme: " + line);
   if (log.empty()) return;
   const int file = open_log(log.c_str());

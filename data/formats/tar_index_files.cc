@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
 
@@ -38,46 +37,33 @@ std::optional<TarIndex> load(const std::string& path, const TarStamp& stamp) {
   }
 }
 
-// A temporary file that holds an index while it is built. Only one process at a time can lock it.
-// It is renamed to its final path when it is complete. If a process is killed, the next one
-// overwrites its temporary file.
-class Draft {
+// The right to build an index, by a lock on PATH.lock. Only one process at a time has it. The file
+// is removed at the end; that of a killed process by the next one that builds the index.
+class BuildLock {
  public:
   enum class State { kLocked, kBusy, kNotWritable };
 
-  Draft(const std::string& path, bool wait) : path_(path), temporary_(path + kTemporarySuffix) {
+  BuildLock(const std::string& path, bool wait) : path_(path + ".lock") {
     std::error_code ignored;  // on failure, opening the file fails too
     fs::create_directories(fs::path(path).parent_path(), ignored);
     while (true) {
-      file_ = open(temporary_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
+      file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
       if (file_ < 0) return;
       state_ = lock(wait);
-      if (state_ != State::kLocked || still_exists()) return;
+      // The process that had the lock may have removed the file.
+      if (state_ != State::kLocked || is_file_at(file_, path_)) return;
       close(file_);
     }
   }
-  ~Draft() {
+  ~BuildLock() {
     if (file_ < 0) return;
-    if (state_ == State::kLocked && !published_) unlink(temporary_.c_str());
+    if (state_ == State::kLocked) unlink(path_.c_str());
     close(file_);
   }
-  Draft(const Draft&) = delete;
-  Draft& operator=(const Draft&) = delete;
+  BuildLock(const BuildLock&) = delete;
+  BuildLock& operator=(const BuildLock&) = delete;
 
   State state() const { return state_; }
-
-  // Writes the index and renames it to its final path. Returns false if it cannot be written.
-  bool publish(std::span<const uint8_t> bytes) {
-    try {
-      NewFile file(path_);  // opens the same temporary file, which this process has locked
-      published_ = true;
-      file.write(std::as_bytes(bytes));
-      file.finish();
-      return true;
-    } catch (const Error&) {
-      return false;
-    }
-  }
 
  private:
   State lock(bool wait) const {
@@ -85,20 +71,23 @@ class Draft {
     if (retry_interrupted([&] { return flock(file_, how); }) == 0) return State::kLocked;
     return errno == EWOULDBLOCK ? State::kBusy : State::kNotWritable;
   }
-  // Returns false if another process renamed or removed the file before this process locked it.
-  bool still_exists() const {
-    struct stat locked {};
-    struct stat current {};
-    return fstat(file_, &locked) == 0 && stat(temporary_.c_str(), &current) == 0 &&
-           locked.st_ino == current.st_ino && locked.st_dev == current.st_dev;
-  }
 
-  const std::string path_;       // final path
-  const std::string temporary_;  // path while the index is built
+  const std::string path_;
   int file_ = -1;
   State state_ = State::kNotWritable;
-  bool published_ = false;  // true from the start of writing: NewFile then removes the file
 };
+
+// Returns false if the index cannot be written.
+bool save(const std::string& path, const TarIndex& index) {
+  try {
+    NewFile file(path);
+    file.write(std::as_bytes(index.bytes()));
+    file.finish();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
 
 }  // namespace
 
@@ -124,12 +113,12 @@ std::optional<TarIndex> TarIndexFiles::find(const std::string& shard) const {
 
 std::optional<TarIndex> TarIndexFiles::make(const std::string& shard, WhenBusy when_busy) const {
   for (const std::string& path : candidate_paths(shard)) {
-    Draft draft(path, when_busy == WhenBusy::kWait);
-    if (draft.state() == Draft::State::kBusy) return std::nullopt;
-    if (draft.state() == Draft::State::kNotWritable) continue;
+    const BuildLock lock(path, when_busy == WhenBusy::kWait);
+    if (lock.state() == BuildLock::State::kBusy) return std::nullopt;
+    if (lock.state() == BuildLock::State::kNotWritable) continue;
     if (auto index = find(shard)) return index;  // another process has built it meanwhile
     TarIndex index = walk_tar(shard, labels_);
-    if (!draft.publish(index.bytes())) return index;
+    if (!save(path, index)) return index;
     auto mapped = load(path, index.stamp());
     return mapped ? std::move(mapped) : std::move(index);
   }

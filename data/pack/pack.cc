@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "core/error.h"
-#include "core/file.h"
 #include "data/formats/tar_shards.h"
 #include "data/pack/ordered_work.h"
 #include "data/pack/tar_writer.h"
@@ -46,6 +45,7 @@ class Packer {
         options_(options),
         state_path_(pack_state_path(options.folder, options.name)),
         records_(records_of(source, options)),
+        lock_(lock_pack_folder(options.folder, options.note)),
         order_({.shuffle = options.shuffle.has_value()}, options.shuffle.value_or(0), 0,
                source.size()),
         state_(begin_pack(options.folder, options.name, kTar, plan_of(source, options))),
@@ -53,8 +53,9 @@ class Packer {
         policy_(options.bad_limit) {}
 
   PackState run() {
+    with_class_names(check_meaning);
     if (!state_.done && !pack_records()) return std::move(state_);
-    write_class_names();
+    with_class_names(write_meaning);
     check_indexes();
     if (!state_.done) {
       state_.done = true;
@@ -132,11 +133,13 @@ class Packer {
     return all;
   }
 
-  void write_class_names() const {
+  // Calls `use` for classes.txt, if classes have names.
+  template <class Use>
+  void with_class_names(Use use) const {
     const std::vector<std::string> names = source_.class_names();
     if (names.empty()) return;
-    replace_durably(fs::path(options_.folder) / "classes.txt",
-                    fmt::format("{}\n", fmt::join(names, "\n")));
+    use((fs::path(options_.folder) / "classes.txt").string(),
+        fmt::format("{}\n", fmt::join(names, "\n")), "classes");
   }
 
   // Creates the indexes, so that opening the shards is fast, and compares their numbers of samples
@@ -161,6 +164,7 @@ class Packer {
   const PackOptions& options_;
   const std::string state_path_;
   const int64_t records_;
+  const FolderLock lock_;
   const Order order_;
   PackState state_;
   BadRecords before_;  // skipped by earlier calls

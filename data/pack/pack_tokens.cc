@@ -49,24 +49,17 @@ std::string plan_of(const TokenStream& source, const PackOptions& options) {
   return plan.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-void write_vocabulary(const fs::path& path, const std::string& text) {
-  if (!fs::exists(path)) {
-    replace_durably(path, text);
-  } else if (read_text(path) != text) {
-    throw ConfigError(path.string(),
-                      "names other tokens than those that are packed now; use another folder");
-  }
-}
-
-void write_meaning(const TokenStream& source, const fs::path& folder) {
+void write_vocabulary(const TokenStream& source, const fs::path& folder) {
+  constexpr const char* kWhat = "tokens";
   if (const auto tokenizer = source.tokenizer()) {
     for (const TokenizerFile& file : tokenizer->files()) {
-      write_vocabulary(folder / file.name, file.content);
+      write_meaning((folder / file.name).string(), file.content, kWhat);
     }
   }
   const std::vector<std::string> names = source.names();
   if (names.empty()) return;
-  write_vocabulary(folder / "vocab.txt", fmt::format("{}\n", fmt::join(names, "\n")));
+  write_meaning((folder / "vocab.txt").string(), fmt::format("{}\n", fmt::join(names, "\n")),
+                kWhat);
 }
 
 template <class T>
@@ -114,8 +107,9 @@ std::unique_ptr<TokenStream> open_pack_tokens(const DataConfig& config, Part par
 }
 
 PackState pack_tokens(const TokenStream& source, const PackOptions& options) {
+  const FolderLock lock = lock_pack_folder(options.folder, options.note);
   PackState state = begin_pack(options.folder, options.name, kBin, plan_of(source, options));
-  write_meaning(source, options.folder);
+  write_vocabulary(source, options.folder);
   const std::string state_path = pack_state_path(options.folder, options.name);
   const auto width = static_cast<int64_t>(header_for(source).width);
   const int64_t tokens_per_shard =

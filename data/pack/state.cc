@@ -85,19 +85,27 @@ std::string pack_state_path(const std::string& folder, const std::string& name) 
   return (fs::path(folder) / (name + ".pack.json")).string();
 }
 
+FolderLock lock_pack_folder(const std::string& folder,
+                            const std::function<void(std::string_view)>& note) {
+  create_folders(folder);
+  FolderLock lock(folder, "folder", "pack into another folder");
+  if (!lock.problem().empty() && note) note("warning: " + lock.problem());
+  return lock;
+}
+
 PackState begin_pack(const std::string& folder, const std::string& name, std::string_view extension,
                      const std::string& plan) {
-  std::error_code failed;
-  fs::create_directories(folder, failed);
-  if (failed) throw Error(fmt::format("{} cannot be created: {}", folder, failed.message()));
   const std::string path = pack_state_path(folder, name);
+  const fs::path first = fs::path(folder) / shard_name(name, 0, extension);
   std::optional<PackState> state = read_pack_state(path);
-  if (!state) {
-    const fs::path shard = fs::path(folder) / shard_name(name, 0, extension);
-    if (!fs::exists(shard)) return {.plan = plan, .shards = {}, .done = false};
-    throw ConfigError(shard.string(),
+  if (!state && fs::exists(first)) {
+    throw ConfigError(first.string(),
                       "already exists, but there is no state of an earlier pack; use another "
                       "folder");
+  }
+  if (!state || (state->shards.empty() && !fs::exists(first))) {
+    state = PackState{.plan = plan, .shards = {}, .done = false};
+    save_pack_state(*state, path);
   }
   check_plan(Json::parse(plan), Json::parse(state->plan), path);
   for (size_t i = 0; i < state->shards.size(); ++i) {
@@ -106,6 +114,18 @@ PackState begin_pack(const std::string& folder, const std::string& name, std::st
     state->done = false;
   }
   return *std::move(state);
+}
+
+void check_meaning(const std::string& path, const std::string& text, const std::string& what) {
+  if (!fs::exists(path) || read_text(path) == text) return;
+  throw ConfigError(path, fmt::format("names other {} than those that are packed now; use another "
+                                      "folder",
+                                      what));
+}
+
+void write_meaning(const std::string& path, const std::string& text, const std::string& what) {
+  check_meaning(path, text, what);
+  if (!fs::exists(path)) replace_durably(path, text);
 }
 
 void save_pack_state(const PackState& state, const std::string& path) {

@@ -2,10 +2,16 @@
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <signal.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <array>
+#include <set>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "core/error.h"
 #include "core/interrupted.h"
@@ -26,6 +32,12 @@ class FileTest : public ::testing::Test {
   }
   ~FileTest() override { fs::remove_all(folder_); }
 
+  std::set<std::string> names() const {
+    std::set<std::string> all;
+    for (const auto& entry : fs::directory_iterator(folder_)) all.insert(entry.path().filename());
+    return all;
+  }
+
   fs::path folder_;
 };
 
@@ -36,12 +48,12 @@ TEST_F(FileTest, NewFileReplacesTheOldOneWhenFinished) {
     NewFile file(path);
     file.write("new");
     EXPECT_EQ(read_text(path), "old");
-    EXPECT_TRUE(fs::exists(folder_ / "x.tmp"));
+    EXPECT_TRUE(fs::exists(folder_ / "x.trireme-1.tmp"));
     file.write("er");
     file.finish();
     EXPECT_EQ(read_text(path), "newer");
   }
-  EXPECT_FALSE(fs::exists(folder_ / "x.tmp"));
+  EXPECT_FALSE(fs::exists(folder_ / "x.trireme-1.tmp"));
 }
 
 TEST_F(FileTest, UnfinishedFileIsRemoved) {
@@ -49,16 +61,15 @@ TEST_F(FileTest, UnfinishedFileIsRemoved) {
   replace_durably(path, "old");
   NewFile(path).write("new");
   EXPECT_EQ(read_text(path), "old");
-  EXPECT_FALSE(fs::exists(folder_ / "x.tmp"));
+  EXPECT_FALSE(fs::exists(folder_ / "x.trireme-1.tmp"));
 }
 
 TEST_F(FileTest, FailuresNameFileAndCause) {
   EXPECT_THAT([&] { replace_durably(folder_ / "no/x", ""); },
-              ThrowsMessage<Error>(HasSubstr("/no/x.tmp: cannot be created: No such file")));
+              ThrowsMessage<Error>(HasSubstr("/no/x: cannot be created: No such file")));
   fs::create_directory(folder_ / "full");
   EXPECT_THAT([&] { replace_durably(folder_ / "full", "x"); },
-              ThrowsMessage<Error>(HasSubstr("full.tmp: cannot be renamed to")));
-  EXPECT_FALSE(fs::exists(folder_ / "full.tmp"));
+              ThrowsMessage<Error>(HasSubstr("/full: cannot be created: Is a directory")));
   EXPECT_THAT([&] { read_text(folder_ / "none"); },
               ThrowsMessage<DataError>(HasSubstr("/none: cannot be read: No such file")));
   EXPECT_THAT([&] { read_text(folder_); },
@@ -71,25 +82,86 @@ TEST_F(FileTest, DevicesAreNotReplaced) {
   for (const char* path : {"/dev/trireme-test", "/dev/./trireme-test"}) {
     EXPECT_THAT([&] { NewFile file(path); },
                 ThrowsMessage<Error>(HasSubstr("is a device, which a file would replace")));
-    EXPECT_FALSE(fs::exists("/dev/trireme-test.tmp"));
+    EXPECT_FALSE(fs::exists("/dev/trireme-test.trireme-1.tmp"));
   }
   fs::create_symlink("/dev/null", folder_ / "null");
   EXPECT_THAT([&] { NewFile file(folder_ / "null"); },
               ThrowsMessage<Error>(HasSubstr("null: is a")));
 }
 
-TEST_F(FileTest, ReplacesLinksAndPipesInsteadOfFollowingThem) {
+TEST_F(FileTest, DoesNotFollowLinksAndPipesInPlaceOfTheTemporaryFile) {
   const fs::path path = folder_ / "x";
   const fs::path other = folder_ / "other";
   replace_durably(other, "of another");
-  fs::create_symlink(other, folder_ / "x.tmp");
+  fs::create_symlink(other, folder_ / "x.trireme-1.tmp");
   replace_durably(path, "new");
   EXPECT_EQ(read_text(other), "of another");
   EXPECT_EQ(read_text(path), "new");
   EXPECT_FALSE(fs::is_symlink(path));
-  ASSERT_EQ(mkfifo((folder_ / "x.tmp").c_str(), 0600), 0);
+  ASSERT_EQ(mkfifo((folder_ / "x.trireme-2.tmp").c_str(), 0600), 0);
   replace_durably(path, "newer");
   EXPECT_EQ(read_text(path), "newer");
+}
+
+// Both wrote to PATH.tmp, and the file that remained was a mixture.
+TEST_F(FileTest, TwoWritersOfOnePathEachWriteAWholeFile) {
+  const fs::path path = folder_ / "x";
+  NewFile one(path), two(path);
+  one.write("1");
+  two.write("22");
+  one.write("1");
+  two.finish();
+  EXPECT_EQ(read_text(path), "22");
+  one.finish();
+  EXPECT_EQ(read_text(path), "11");
+  EXPECT_EQ(names(), std::set<std::string>{"x"});
+}
+
+TEST_F(FileTest, ManyWritersOfOnePathLeaveOneWholeFile) {
+  const fs::path path = folder_ / "x";
+  {
+    std::vector<std::jthread> writers;
+    for (int i = 0; i < 4; ++i) {
+      writers.emplace_back([&, i] {
+        for (int k = 0; k < 20; ++k) replace_durably(path, std::string(10000, 'a' + i));
+      });
+    }
+  }
+  const std::string text = read_text(path);
+  EXPECT_EQ(text, std::string(10000, text[0]));
+  EXPECT_EQ(names(), std::set<std::string>{"x"});
+}
+
+TEST_F(FileTest, TheFileOfAKilledWriterIsRemovedByTheNextOne) {
+  const fs::path path = folder_ / "x";
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    NewFile first(path), second(path);
+    first.write("half");
+    raise(SIGKILL);
+  }
+  ASSERT_EQ(waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(names(), (std::set<std::string>{"x.trireme-1.tmp", "x.trireme-2.tmp"}));
+  {
+    NewFile one(path), two(path);
+    one.finish();
+    two.finish();
+  }
+  EXPECT_EQ(names(), std::set<std::string>{"x"});
+}
+
+TEST_F(FileTest, TheNewFileHasThePermissionsOfTheOldOne) {
+  const fs::path path = folder_ / "x";
+  replace_durably(path, "old");
+  fs::permissions(path, fs::perms::owner_read | fs::perms::owner_write);
+  replace_durably(path, "new");
+  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+TEST_F(FileTest, TheLongestNamesCanBeWritten) {
+  replace_durably(folder_ / std::string(255, 'x'), "text");
+  EXPECT_EQ(names(), std::set<std::string>{std::string(255, 'x')});
 }
 
 TEST_F(FileTest, RemovesOnlyTheGivenFilesOfAFolder) {

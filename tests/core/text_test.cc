@@ -86,6 +86,8 @@ TEST(Text, PrintableShortens) {
   const std::string end(150, 'c');
   EXPECT_EQ(printable(fmt::format("{}{:b<700}{}", begin, "", end)),
             fmt::format("{} ... (700 bytes) ... {}", begin, end));
+  EXPECT_EQ(printable_message("\x1b[31ma\n\nb\x07\n"), "\\x1b[31ma\n\nb\\x07\n");
+  EXPECT_EQ(printable_message(""), "");
   EXPECT_EQ(printable(std::string(5, '\n'), 4), "\\n\\n ... (1 bytes) ... \\n\\n");
 }
 

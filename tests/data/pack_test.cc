@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <set>
 
 #include "data/formats/npy_array.h"
 #include "data/pack/ordered_work.h"
@@ -265,9 +266,11 @@ TEST_F(PackTest, ResumesAfterAFullDisk) {
   {
     const FullDisk full(7000);
     EXPECT_SAYS(message<Error>([&] { pack_to("out"); }),
-                folder.path("out/train-000000.tar.tmp") + ": cannot be written: File too large");
+                folder.path("out/train-000000.tar") + ": cannot be written: File too large");
   }
-  EXPECT_TRUE(fs::is_empty(folder.path("out")));
+  std::vector<std::string> left;
+  for (const auto& [name, bytes] : files("out")) left.push_back(name);
+  EXPECT_THAT(left, ElementsAre(".lock", "train.pack.json"));
   PackOptions half = options();
   half.stop = [&, calls = 0]() mutable { return calls++ == 10; };
   ASSERT_GT(pack(*source(), half).shards.size(), 0u);
@@ -279,6 +282,43 @@ TEST_F(PackTest, ResumesAfterAFullDisk) {
   EXPECT_EQ(files("out"), before);
   EXPECT_TRUE(pack_to("out").done);
   EXPECT_EQ(files("out"), files("complete"));
+}
+
+// Both wrote to the same files and exited with 0.
+TEST_F(PackTest, OneProcessAtATimePacksIntoAFolder) {
+  fs::create_directories(folder.path("out"));
+  {
+    const FolderLock other(folder.path("out"), "folder", "");
+    EXPECT_SAYS(message<Error>([&] { pack_to("out"); }),
+                fmt::format("folder {} is in use by process {} on ", folder.path("out"), getpid()));
+  }
+  EXPECT_TRUE(pack_to("out").done);
+}
+
+// Killed between the first shard and the state, packing could not be continued.
+TEST_F(PackTest, ContinuesIfKilledAtAnyTime) {
+  pack_to("complete");
+  const fs::path state = folder.path("out/train.pack.json");
+  std::set<std::string> states;  // those on disk while a shard is written
+  PackOptions observed = options();
+  observed.progress = [&](int64_t, int64_t) {
+    states.insert(fs::exists(state) ? contents(state) : "");
+  };
+  pack(*source(), observed);
+  ASSERT_GT(states.size(), 1u);
+  for (const std::string& before : states) {
+    fs::remove(state);
+    if (!before.empty()) folder.write("out/train.pack.json", before);
+    EXPECT_TRUE(pack_to("out").done);
+    EXPECT_EQ(files("out"), files("complete"));
+  }
+}
+
+TEST_F(PackTest, NeverReplacesOtherClassNames) {
+  folder.write("out/classes.txt", "mine\n");
+  EXPECT_SAYS(message<ConfigError>([&] { pack_to("out"); }),
+              "out/classes.txt: names other classes than those that are packed now");
+  EXPECT_EQ(contents(folder.path("out/classes.txt")), "mine\n");
 }
 
 TEST_F(PackTest, PacksTableRowsAsArrays) {
@@ -393,7 +433,7 @@ TEST(TarWriterTest, ThrowsForLongNamesAndMissingFolders) {
   EXPECT_SAYS(message<Error>([&] { tar.add(std::string(101, 'x'), {}); }),
               "does not fit into a tar file");
   EXPECT_SAYS(message<Error>([&] { TarWriter(folder.path("no/x.tar")); }),
-              "no/x.tar.tmp: cannot be created: No such file or directory");
+              "no/x.tar: cannot be created: No such file or directory");
   EXPECT_FALSE(fs::exists(folder.path("x.tar")));
 }
 

@@ -82,6 +82,28 @@ TEST_F(PackTokensTest, KeepsTextAndItsCharacters) {
   }
 }
 
+// Killed between the first shard and the state, packing could not be continued.
+TEST_F(PackTokensTest, ContinuesIfKilledAtAnyTime) {
+  folder.write("text.txt", std::string(120, 'a') + std::string(130, 'b'));
+  const DataConfig config = folder.config("text { train_file: 'text.txt' length: 3 }");
+  pack_to("complete", config);
+  const fs::path state = folder.path("out/train.pack.json");
+  // What is on disk when a shard is complete and its state is not.
+  std::vector<std::string> states;
+  PackOptions observed = options("out");
+  observed.progress = [&](int64_t, int64_t) {
+    states.push_back(fs::exists(state) ? contents(state) : "");
+  };
+  pack_tokens(*open_pack_tokens(config, Part::kTraining), observed);
+  ASSERT_EQ(states.size(), 3u);
+  for (const std::string& before : states) {
+    fs::remove(state);
+    if (!before.empty()) folder.write("out/train.pack.json", before);
+    EXPECT_TRUE(pack_to("out", config).done);
+    EXPECT_EQ(files("out"), files("complete"));
+  }
+}
+
 TEST_F(PackTokensTest, KeepsTheTokenizer) {
   folder.write("vocab.txt", "[UNK]\na\nb\n##c\n");
   folder.write("text.txt", "a bc b\nx a bc\n");
@@ -173,7 +195,7 @@ TEST_F(PackTokensTest, ResumesAfterAStop) {
     const PackState half = pack_tokens(*source, stopped);
     EXPECT_FALSE(half.done);
     EXPECT_EQ(half.end(), 100 * stop_at);
-    EXPECT_EQ(std::ssize(files("out")), stop_at + (stop_at > 0 ? 2 : 1));  // no temporary files
+    EXPECT_EQ(std::ssize(files("out")), stop_at + 3);  // lock, state, vocabulary
     EXPECT_TRUE(pack_tokens(*source, options("out")).done);
     EXPECT_EQ(files("out"), files("complete"));
   }

@@ -345,7 +345,7 @@ TEST_F(WebDatasetTest, IndexesAreBuiltOnce) {
   EXPECT_THAT(messages, ::testing::Contains(
                             ::testing::AnyOf("indexing shard 1 of 2", "indexing shard 2 of 2")));
   EXPECT_TRUE(fs::exists(folder.path("t-0.tar.index")));
-  EXPECT_FALSE(fs::exists(folder.path("t-0.tar.index.tmp")));
+  EXPECT_FALSE(fs::exists(folder.path("t-0.tar.index.lock")));
   messages.clear();
   EXPECT_EQ(open()->size(), 6);
   EXPECT_THAT(messages, IsEmpty());
@@ -426,7 +426,7 @@ TEST_F(WebDatasetTest, SavesIndexesInTheIndexFolder) {
 
 TEST_F(WebDatasetTest, SavesIndexesInTheCacheIfTheFolderIsNotWritable) {
   folder.write("t-0.tar", shard(0, 3));
-  fs::create_directories(folder.path("t-0.tar.index.tmp/x"));  // prevents writing, even for root
+  fs::create_directories(folder.path("t-0.tar.index.lock/x"));  // prevents writing, even for root
   const std::string cache = folder.path("cache");
   const char* was = std::getenv("XDG_CACHE_HOME");
   const std::string before = was ? was : "";
@@ -452,7 +452,7 @@ TEST_F(WebDatasetTest, WaitsForAnIndexThatAnotherProcessBuilds) {
   folder.write("t-0.tar", shard(0, 3));
   const std::string path = folder.path("t-0.tar");
   const TarIndexFiles files("", {});
-  const int draft = ::open((path + ".index.tmp").c_str(), O_RDWR | O_CREAT, 0666);
+  const int draft = ::open((path + ".index.lock").c_str(), O_RDWR | O_CREAT, 0666);
   ASSERT_EQ(flock(draft, LOCK_EX), 0);
   EXPECT_FALSE(files.make(path, TarIndexFiles::WhenBusy::kSkip));
   std::jthread other([&] {
@@ -464,7 +464,7 @@ TEST_F(WebDatasetTest, WaitsForAnIndexThatAnotherProcessBuilds) {
   ASSERT_TRUE(index);
   EXPECT_EQ(index->samples().size(), 3u);
   EXPECT_TRUE(fs::exists(path + ".index"));
-  EXPECT_FALSE(fs::exists(path + ".index.tmp"));
+  EXPECT_FALSE(fs::exists(path + ".index.lock"));
 }
 
 TEST_F(WebDatasetTest, ConcurrentReadersSeeCompleteIndexes) {
@@ -484,6 +484,7 @@ TEST_F(WebDatasetTest, ConcurrentReadersSeeCompleteIndexes) {
   }
   for (const auto& entry : fs::directory_iterator(folder.path())) {
     EXPECT_NE(entry.path().extension(), ".tmp") << entry.path();
+    EXPECT_NE(entry.path().extension(), ".lock") << entry.path();
   }
 }
 

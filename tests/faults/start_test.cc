@@ -150,7 +150,7 @@ TEST_F(Start, RestartsAfterAllProcessesWereKilled) {
   expect_none_left();
   // Files of a process that died while writing.
   scratch_.write("run/checkpoints/step-00000021.tmp/model.safetensors", "half a file");
-  scratch_.write("run/summary.json.tmp", "half a file");
+  scratch_.write("run/summary.json.trireme-1.tmp", "half a file");
   expect_clean_start();
   std::vector<fs::path> temporary;
   for (const auto& entry : fs::recursive_directory_iterator(run_dir())) {

@@ -305,7 +305,7 @@ TEST(DataShow, ReportsInvalidArguments) {
   const std::string path = config(scratch, "image_folder {}");
   const Outcome nowhere = run({"data", "show", path, "--out", (scratch / "no/x.html").string()});
   EXPECT_EQ(nowhere.code, 1);
-  EXPECT_THAT(nowhere.error, HasSubstr("no/x.html.tmp: cannot be created: No such file"));
+  EXPECT_THAT(nowhere.error, HasSubstr("no/x.html: cannot be created: No such file"));
   const Outcome png_name = run({"data", "show", path, "--out", "x.png"});
   EXPECT_EQ(png_name.code, 2);
   EXPECT_THAT(png_name.error,
@@ -379,7 +379,7 @@ TEST(DataPack, ContinuesAfterASignal) {
   const std::string shards = (scratch / "shards").string();
   const std::vector<std::string> command = {"data", "pack", path, shards, "--shard-size", "256KiB"};
   Program program(command, 0);
-  ASSERT_TRUE(wait_for(scratch / "shards" / "train.pack.json", 60));
+  ASSERT_TRUE(wait_for(scratch / "shards" / "train-000001.tar", 60));
   program.signal(SIGINT);
   const Outcome stopped = program.wait();
   EXPECT_EQ(stopped.code, 75) << stopped.error;

@@ -172,5 +172,23 @@ TEST_P(Failures, RunFolderThatCannotBeWritten) {
   expect_failure(train(), 1, {(scratch_ / "run").string()});
 }
 
+// The user's configuration and its comments were replaced by the resolved one.
+TEST_P(Failures, RunFolderThatIsNotThatOfARun) {
+  scratch_.write("run/config.txtpb", "# mine");
+  expect_failure(train(), 2, {"run_dir: ", "is not the folder of a run, but has config.txtpb"});
+  EXPECT_EQ(read_file(scratch_ / "run/config.txtpb"), "# mine");
+  EXPECT_FALSE(std::filesystem::exists(scratch_ / "run/checkpoints"));
+}
+
+// A table steps.csv was replaced by metrics while it was read.
+TEST_P(Failures, RunThatWouldReplaceItsData) {
+  ASSERT_EQ(train().code, 0);
+  const std::filesystem::path table = scratch_ / "run/steps.csv";
+  std::filesystem::create_hard_link(scratch_ / "train.csv", table);
+  expect_failure(train({"--set", "metrics.csv=true"}), 2,
+                 {"run_dir: ", "steps.csv", "also its input", "train.csv"});
+  EXPECT_EQ(read_file(table), rows(16));
+}
+
 }  // namespace
 }  // namespace trireme::testing

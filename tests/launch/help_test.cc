@@ -113,7 +113,7 @@ TEST(Help, WritesAManualPageForEachCommand) {
 
   const Outcome nowhere = run({"help", "--man", scratch / "none"});
   EXPECT_EQ(nowhere.code, 1);
-  EXPECT_NE(nowhere.error.find("cannot be written: No such file"), std::string::npos)
+  EXPECT_NE(nowhere.error.find("cannot be created: No such file"), std::string::npos)
       << nowhere.error;
 }
 

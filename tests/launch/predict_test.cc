@@ -2,12 +2,15 @@
 // colors.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "tests/build_tree.h"
 #include "tests/data/images.h"
 #include "tests/data/tars.h"
 #include "tests/launch/program.h"
@@ -175,6 +178,17 @@ TEST_F(PredictTest, WritesTextAndCsv) {
   EXPECT_THAT(read_file(file("a.csv")),
               ::testing::StartsWith("name,class_1,probability_1,class_2,probability_2\n" + red +
                                     ",red,0."));
+  // Its columns were ranks, which were taken for classes.
+  const std::string by_class = predict({red, "--format", "csv"}).out;
+  std::istringstream row(by_class.substr(by_class.find('\n') + 1 + red.size()));
+  EXPECT_THAT(by_class,
+              ::testing::StartsWith("name,probability_blue,probability_green,probability_red\n" +
+                                    red + ","));
+  std::array<double, 3> probability{};
+  char comma = 0;
+  for (double& one : probability) row >> comma >> one;
+  EXPECT_GT(probability[2], std::max(probability[0], probability[1])) << by_class;
+  EXPECT_NEAR(probability[0] + probability[1] + probability[2], 1, 1e-4) << by_class;
   EXPECT_THAT(predict({red, "--logits", "--format", "csv"}).out,
               ::testing::StartsWith("name,blue,green,red\n" + red + ","));
 }
@@ -243,7 +257,8 @@ TEST_F(PredictTest, ReportsInvalidInputs) {
   EXPECT_THAT(refusal({file("rows.csv").string()}),
               HasSubstr("has 3 columns, but the network's input is u8"));
   EXPECT_THAT(refusal({file("rows.csv").string(), images()}), HasSubstr("cannot be mixed"));
-  EXPECT_THAT(refusal({images(), "-o", "/nowhere/x"}), HasSubstr("cannot be written"));
+  EXPECT_THAT(refusal({images(), "-o", "/nowhere/x"}),
+              HasSubstr("/nowhere/x: cannot be created: No such"));
   EXPECT_EQ(run({"predict", run_folder(), images()}, 2).code, 2);
 }
 
@@ -329,6 +344,118 @@ TEST_F(PredictTest, NeverOverwritesAnInput) {
   EXPECT_EQ(within.code, 2);
   EXPECT_THAT(within.error, HasSubstr("red/0.png is also an input, which would be lost"));
   EXPECT_EQ(read_file(image), before);
+  fs::create_hard_link(image, file("hard.png"));
+  EXPECT_EQ(predict({images(), "-o", file("hard.png").string()}).code, 2);
+  EXPECT_EQ(read_file(image), before);
+}
+
+// eval, report, export and predict replaced files of the run that they read, or its data.
+TEST_F(PredictTest, NoCommandOverwritesAFileOfTheRun) {
+  const fs::path run_of = run_folder();
+  fs::create_symlink(run_of / "config.txtpb", file("link"));
+  fs::create_hard_link(run_of / "metrics.jsonl", file("hard"));
+  const std::string weights = (run_of / "checkpoints/step-00000024/model.safetensors").string();
+  const std::string red = images() + "/red/0.png";
+  ASSERT_TRUE(fs::exists(weights));
+  fs::create_hard_link(weights, file("hard.safetensors"));
+  for (const std::string& out :
+       {(run_of / "config.txtpb").string(), (run_of / "samples.json").string(),
+        (run_of / "checkpoints/latest").string(), weights, file("link").string(),
+        file("hard").string()}) {
+    const std::string before = read_file(out);
+    for (const Outcome& outcome :
+         {run({"eval", run_folder(), "--data", images(), "-o", out}),
+          run({"report", run_folder(), "-o", out}), predict({red, "-o", out})}) {
+      EXPECT_EQ(outcome.code, 2) << out << outcome.error;
+      EXPECT_THAT(outcome.error, HasSubstr("is also an input, which would be lost"));
+    }
+    EXPECT_EQ(read_file(out), before);
+  }
+  for (const std::string& out : {weights, file("hard.safetensors").string()}) {
+    EXPECT_EQ(run({"export", run_folder(), out}).code, 2);
+  }
+  // Earlier results are replaced.
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(
+        run({"eval", run_folder(), "--data", images(), "-o", (run_of / "evaluation.json").string()})
+            .code,
+        0);
+    EXPECT_EQ(run({"report", run_folder()}).code, 0);
+    EXPECT_EQ(predict({red, "-o", (run_of / "red.txt").string()}).code, 0);
+  }
+}
+
+TEST_F(PredictTest, WritesToStandardOutputPipesAndLinks) {
+  const std::string red = images() + "/red/0.png";
+  const std::string text = predict({red}).out;
+  EXPECT_EQ(predict({red, "-o", "-"}).out, text);
+  EXPECT_EQ(predict({red, "-o", "/dev/stdout"}).out, text);
+  EXPECT_FALSE(fs::exists("-"));
+  ASSERT_EQ(mkfifo(file("pipe").c_str(), 0600), 0);
+  Program program({"predict", run_folder(), red, "-o", file("pipe").string()}, 0);
+  EXPECT_EQ(read_file(file("pipe")), text);
+  EXPECT_EQ(program.wait().code, 0);
+  EXPECT_TRUE(fs::is_fifo(file("pipe")));
+  scratch_->write("target.txt", "old");
+  fs::create_symlink("target.txt", file("to-target"));
+  EXPECT_EQ(predict({red, "-o", file("to-target").string()}).code, 0);
+  EXPECT_EQ(read_file(file("target.txt")), text);
+  EXPECT_TRUE(fs::is_symlink(file("to-target")));
+}
+
+// A failure left an empty file, and two processes a mixture.
+TEST_F(PredictTest, TheOutputIsReplacedWhenItIsComplete) {
+  const std::string out = scratch_->write("kept.csv", "old");
+  EXPECT_EQ(predict({"/nowhere.png", "-o", out}).code, 3);
+  EXPECT_EQ(read_file(out), "old");
+  std::vector<std::string> alone;
+  for (const char* format : {"csv", "jsonl"}) {
+    alone.push_back(predict({images(), "--format", format}).out);
+  }
+  {
+    std::vector<std::unique_ptr<Program>> programs;
+    for (const char* format : {"csv", "jsonl"}) {
+      const std::vector<std::string> words = {"predict", run_folder(), images(), "--format",
+                                              format,    "-o",         out};
+      programs.push_back(std::make_unique<Program>(words, 0));
+    }
+    for (const auto& program : programs) EXPECT_EQ(program->wait().code, 0);
+  }
+  EXPECT_THAT(alone, ::testing::Contains(read_file(out)));
+}
+
+// With standard output closed, they exited with 0 having printed nothing.
+TEST_F(PredictTest, OutputThatCannotBePrintedIsAFailure) {
+  const std::string program = (build_tree() / "bin" / "trireme").string();
+  const std::string trained = run_folder();
+  const std::string red = images() + "/red/0.png";
+  for (const std::string& command :
+       {"predict " + trained + " " + red, "eval " + trained + " --data " + images(),
+        "config show " + trained, "report " + trained, std::string("--version"),
+        std::string("help predict")}) {
+    for (const char* output : {">&-", ">/dev/full"}) {
+      const std::string all =
+          program + " " + command + " " + output + " 2>" + file("error").string();
+      const int status = std::system(all.c_str());
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << all << status;
+      EXPECT_THAT(read_file(file("error")), HasSubstr("trireme: ")) << all;
+    }
+  }
+}
+
+TEST_F(PredictTest, PathsOfTheCommandLineCannotControlTheTerminal) {
+  const std::string hostile = file("a\x1b[31mb").string();
+  fs::copy(run_folder(), hostile, fs::copy_options::recursive);
+  for (const Outcome& outcome :
+       {run({"report", hostile}), run({"export", run_folder(), hostile + ".onnx"}),
+        run({"data", "tokenizer", hostile, "-o", hostile}),
+        run({"data", "pack", images(), hostile + "/out"}),
+        run({"train", file("run.txtpb").string(), "--run-dir", hostile, "--set",
+             "data.root=" + (file("moved")).string()})}) {
+    EXPECT_EQ((outcome.out + outcome.error).find('\x1b'), std::string::npos)
+        << outcome.out << outcome.error;
+    EXPECT_THAT(outcome.out + outcome.error, HasSubstr("a\\x1b[31mb"));
+  }
 }
 
 TEST_F(PredictTest, SkipsALinkInAFolderThatCannotBeFollowed) {

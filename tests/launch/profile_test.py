@@ -256,7 +256,7 @@ class ProfileTest(ProgramTest):
 
     def test_unwritable_trace_does_not_end_the_run(self):
         folder = self.scratch / "profiled"
-        (folder / "trace.json.tmp").mkdir(parents=True)
+        (folder / "trace.json").mkdir(parents=True)
         _, output = self.train("profiled", "--profile", "steps=3..6", ranks=0)
         self.assertIn("warning: profile: ", output)
         self.assertTrue((folder / "profile.txt").exists())

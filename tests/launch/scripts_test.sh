@@ -97,6 +97,21 @@ refused launch/supervise -- mpirun trireme train x.txtpb --run-dir runs/x
 refused deploy/prometheus/slurm-targets targets
 chmod -R u+w "$work/tree"
 
+# Two downloads into one folder wrote to one file; one of them failed.
+cat >"$work/bin/curl" <<'EOF'
+#!/bin/sh
+while [ "$1" != --output ]; do shift; done
+echo text >"$2"
+sleep 0.3
+EOF
+printf '#!/bin/sh\necho "6fb458f1232090904fb40fe944165e91  -"\n' >"$work/bin/md5sum"
+chmod +x "$work/bin/md5sum"
+: >"$work/stderr"
+"$root/launch/get-data" shakespeare "$work/texts" >"$work/stdout" 2>&1 &
+"$root/launch/get-data" shakespeare "$work/texts" >>"$work/stderr" 2>&1 || fail "the second get-data"
+wait $! || fail "the first get-data"
+[[ $(ls -A "$work/texts") == input.txt ]] || fail "get-data leaves $(ls -A "$work/texts")"
+
 # A build folder that was configured for this folder, also by its other name, and one that was moved
 # with the repository.
 ln -s "$work/tree" "$work/link"

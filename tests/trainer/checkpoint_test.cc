@@ -301,7 +301,7 @@ TEST_F(CheckpointTest, FollowsNoLinks) {
   fs::create_directory_symlink(others / "step-00000002", checkpoints() / ".saving-step-00000002");
   const fs::path file = folder_.path() / "file";
   std::ofstream(file) << "content";
-  for (const char* pointer : {"latest.tmp", "best.tmp"}) {
+  for (const char* pointer : {"latest.trireme-1.tmp", "best.trireme-1.tmp"}) {
     fs::create_symlink(file, checkpoints() / pointer);
   }
   save(2, 1, /*best=*/true);

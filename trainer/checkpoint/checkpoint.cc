@@ -9,6 +9,7 @@
 
 #include "core/error.h"
 #include "core/file.h"
+#include "core/text.h"
 #include "trainer/base/json.h"
 
 namespace trireme::train {
@@ -319,7 +320,9 @@ std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, const W
   return std::nullopt;
 }
 
-void warn_on_stderr(const std::string& text) { fmt::print(stderr, "warning: {}\n", text); }
+void warn_on_stderr(const std::string& text) {
+  fmt::print(stderr, "warning: {}\n", printable_message(text));
+}
 
 namespace {
 

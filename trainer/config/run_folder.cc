@@ -1,25 +1,16 @@
 #include "trainer/config/run_folder.h"
 
-#include <fcntl.h>
 #include <fmt/chrono.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
 #include <ctime>
 #include <system_error>
-#include <thread>
 
 #include "core/error.h"
 #include "core/file.h"
-#include "core/host_name.h"
-#include "trainer/base/process.h"
+#include "trainer/config/input_files.h"
 
 namespace trireme::train {
 
@@ -74,14 +65,75 @@ RunFolder find_run(const fs::path& path) {
 
 fs::path RunFolder::log(int rank) const { return path / "log" / fmt::format("rank-{}.log", rank); }
 
+std::vector<fs::path> RunFolder::files() const {
+  return {config(),
+          samples(),
+          environment(),
+          metrics(),
+          evaluation(),
+          summary(),
+          path / "steps.csv",
+          path / "evaluations.csv",
+          path / "trace.json",
+          path / "profile.txt"};
+}
+
+bool RunFolder::has(const fs::path& path) const {
+  std::error_code none;
+  for (const fs::path& file : files()) {
+    if (fs::equivalent(file, path, none)) return true;
+  }
+  for (const fs::path& folder : {checkpoints(), tokenizer(), tensorboard(), this->path / "log"}) {
+    for (fs::recursive_directory_iterator at(folder, none), end; !none && at != end;
+         at.increment(none)) {
+      std::error_code missing;
+      if (fs::equivalent(at->path(), path, missing)) return true;
+    }
+  }
+  return false;
+}
+
+namespace {
+
+// Returns whether a run has used the folder. A copy of it may lack the lock.
+bool is_used(const RunFolder& folder) {
+  std::error_code none;
+  if (fs::exists(folder.path / ".lock", none)) return true;
+  for (fs::directory_iterator at(folder.checkpoints(), none), end; !none && at != end;
+       at.increment(none)) {
+    std::error_code missing;
+    if (fs::exists(at->path() / "manifest.json", missing)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+void RunFolder::require_own_files(const RunConfig& config) const {
+  std::error_code none;
+  const bool is_run = is_used(*this);
+  for (const fs::path& file : files()) {
+    if (!fs::is_regular_file(file, none)) continue;
+    const std::string name = file.filename().string();
+    if (!is_run) {
+      throw ConfigError("run_dir", fmt::format("{} is not the folder of a run, but has {}, which "
+                                               "the run would replace; choose another with "
+                                               "--run-dir",
+                                               path.string(), name));
+    }
+    const std::string input = input_at(file, config);
+    if (input.empty()) continue;
+    throw ConfigError("run_dir", fmt::format("the run would replace {} in {}, which is also its "
+                                             "input {}; choose another with --run-dir",
+                                             name, path.string(), input));
+  }
+}
+
 void RunFolder::prepare() const {
   try {
     create_folders(path / "log");
     create_folders(checkpoints());
     static_cast<void>(open_own_folder(checkpoints()));
-    for (const fs::path& file : {config(), samples(), environment(), evaluation(), summary()}) {
-      fs::remove(file.string() + kTemporarySuffix);
-    }
     const fs::path probe = path / ".writable";
     write_durably(probe, "");
     fs::remove(probe);
@@ -92,59 +144,6 @@ void RunFolder::prepare() const {
     throw Error(fmt::format("run folder {} cannot be used: {}; choose another with --run-dir",
                             path.string(), error.what()));
   }
-}
-
-namespace {
-
-constexpr auto kLockTimeout = std::chrono::seconds(3);
-
-// Returns false, with errno set, if the file cannot be locked.
-bool lock_with_timeout(int file) {
-  const auto end = std::chrono::steady_clock::now() + kLockTimeout;
-  while (::flock(file, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR) return false;
-    if (std::chrono::steady_clock::now() > end) return errno = EWOULDBLOCK, false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return true;
-}
-
-}  // namespace
-
-RunLock::RunLock(const fs::path& run_folder)
-    : path_(run_folder / ".lock"),
-      file_(::open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666)) {
-  if (file_ < 0) {
-    throw Error(fmt::format("{}: cannot be opened: {}", path_.string(), std::strerror(errno)));
-  }
-  if (!lock_with_timeout(file_)) {
-    if (errno != EWOULDBLOCK) {
-      problem_ = fmt::format(
-          "{}: this file system does not support locks ({}), so a second run could use the folder",
-          path_.string(), std::strerror(errno));
-      return;
-    }
-    ::close(file_);
-    const std::string holder = read_text(path_);
-    throw Error(fmt::format(
-        "run folder {} is in use by {}; wait until it ends, or choose another with --run-dir",
-        run_folder.string(), holder.empty() ? "another process" : holder));
-  }
-  const std::string holder = fmt::format("process {} on {}", ::getpid(), host_name());
-  // The holder is only for the message of another process; writing may fail if the disk is full.
-  const bool written =
-      ::ftruncate(file_, 0) == 0 && ::pwrite(file_, holder.data(), holder.size(), 0) > 0;
-  static_cast<void>(written);
-}
-
-RunLock::~RunLock() { ::close(file_); }
-
-bool RunLock::holds() const {
-  struct stat locked {};
-  if (::fstat(file_, &locked) != 0) return true;  // unknown
-  struct stat current {};
-  if (::stat(path_.c_str(), &current) != 0) return errno != ENOENT && errno != ENOTDIR;
-  return current.st_dev == locked.st_dev && current.st_ino == locked.st_ino;
 }
 
 }  // namespace trireme::train

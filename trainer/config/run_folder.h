@@ -4,8 +4,9 @@
 
 #include <filesystem>
 #include <string>
+#include <vector>
 
-#include "data/files/descriptor.h"
+#include "core/folder_lock.h"
 #include "trainer/config/config.h"
 
 namespace trireme::train {
@@ -27,7 +28,14 @@ struct RunFolder {
   std::filesystem::path environment() const { return path / "environment.json"; }
   std::filesystem::path checkpoints() const { return path / "checkpoints"; }
   std::filesystem::path log(int rank) const;
+  // Returns the paths of the files in the folder itself that runs write.
+  std::vector<std::filesystem::path> files() const;
+  // Returns true if a file of the run is the file at `path`, also by another name.
+  bool has(const std::filesystem::path& path) const;
 
+  // Throws ConfigError if a run in this folder would replace files of others: the folder is not
+  // that of a run, but has files with the names of a run's, or one of them is an input of the run.
+  void require_own_files(const RunConfig& config) const;
   // Creates missing folders, removes temporary files of an interrupted run and checks that files
   // can be written. Throws Error.
   void prepare() const;
@@ -37,27 +45,11 @@ struct RunFolder {
 // Throws ConfigError if the path does not exist or does not belong to a run.
 RunFolder find_run(const std::filesystem::path& path);
 
-// An exclusive lock on a run's folder (flock), so that only one run writes to it. The kernel
-// releases it when the process ends.
-class RunLock {
+// The lock on a run's folder, so that only one run writes to it.
+class RunLock : public FolderLock {
  public:
-  // Waits up to three seconds for another process to release the lock. Throws Error naming the
-  // holder.
-  explicit RunLock(const std::filesystem::path& run_folder);
-  ~RunLock();
-  RunLock(const RunLock&) = delete;
-  RunLock& operator=(const RunLock&) = delete;
-
-  // Returns why the folder could not be locked; empty if it is locked.
-  const std::string& problem() const { return problem_; }
-  // Returns false if the folder no longer contains the locked file. This is the case if the folder
-  // has been removed, emptied, moved or replaced; a second run could then use the path.
-  bool holds() const;
-
- private:
-  std::filesystem::path path_;  // path of the lock file
-  int file_ = -1;
-  std::string problem_;
+  explicit RunLock(const std::filesystem::path& run_folder)
+      : FolderLock(run_folder, "run folder", "choose another with --run-dir") {}
 };
 
 }  // namespace trireme::train

@@ -144,7 +144,7 @@ void Progress::evaluated(int64_t step, const Evaluation& evaluation) {
   print(fmt::format("step {}  {}", step, results(evaluation)));
 }
 
-void Progress::note(const std::string& text) { print(text); }
+void Progress::note(const std::string& text) { print(printable_message(text)); }
 
 void Progress::print(const std::string& line) {
   if (options_.quiet) return;

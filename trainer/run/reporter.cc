@@ -88,7 +88,7 @@ void Reporter::warn(const std::string& text) { note("warning: " + text); }
 
 void Reporter::alert(const std::string& text) {
   hub_.write(LogLine{"warning: " + text}, When::kNow);
-  if (!quiet_) fmt::print(stderr, "warning: {}\n", text);
+  if (!quiet_) warn_on_stderr(text);
 }
 
 void Reporter::resume_changes(const FoundCheckpoint& resumed,

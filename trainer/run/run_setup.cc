@@ -163,6 +163,7 @@ std::string RunSetup::choose_folder() {
   const bool from_path = options_.resume != "auto" && options_.resume != "never";
   if (folder.path.empty() && from_path) folder.path = run_of(options_.resume);
   if (folder.path.empty()) folder.path = default_run_folder(config_.run);
+  folder.require_own_files(config_.run);
   folder.prepare();
   parts_.lock = std::make_unique<RunLock>(folder.path);
   Checkpoints(folder.checkpoints(), 1).clean();

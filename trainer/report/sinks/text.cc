@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "core/file.h"
+#include "core/text.h"
 
 namespace trireme::train {
 
@@ -30,7 +31,8 @@ void LogSink::write(const MetricsEvent& event) {
   const auto* line = std::get_if<LogLine>(&event.record);
   if (!line) return;
   const std::time_t time = std::chrono::system_clock::to_time_t(event.when);
-  file_->buffer() += fmt::format("{:%Y-%m-%dT%H:%M:%S}Z {}\n", fmt::gmtime(time), line->text);
+  file_->buffer() +=
+      fmt::format("{:%Y-%m-%dT%H:%M:%S}Z {}\n", fmt::gmtime(time), printable_message(line->text));
 }
 
 void LogSink::flush() { file_->flush(); }
