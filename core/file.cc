@@ -36,23 +36,15 @@ bool aligned(std::span<const std::byte> block, uint64_t at) {
   throw DataError(path.string(), std::string("cannot be read: ") + std::strerror(errno));
 }
 
-// Calls take(piece) for each piece of the file's content in order.
-template <class Take>
-void read_pieces(const std::filesystem::path& path, Take take) {
+Descriptor open_regular(int folder, const char* name, const std::filesystem::path& path) {
   // O_NONBLOCK: opening a pipe must not block forever.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  Descriptor file(::openat(folder, name, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   if (!file.is_open()) fail_to_read(path);
   struct stat status {};
   if (::fstat(file.number(), &status) != 0 || !S_ISREG(status.st_mode)) {
     throw DataError(path.string(), "is not a regular file");
   }
-  std::vector<char> buffer(std::clamp<size_t>(status.st_size + 1, 4096, 1 << 20));
-  ssize_t got;
-  do {
-    got = retry_interrupted([&] { return ::read(file.number(), buffer.data(), buffer.size()); });
-    if (got < 0) fail_to_read(path);
-    take(std::string_view(buffer.data(), got));
-  } while (got > 0);
+  return file;
 }
 
 Descriptor open_new(const std::filesystem::path& path) {
@@ -279,12 +271,35 @@ bool write_all(int file, std::string_view text) {
   return true;
 }
 
-FileDigest digest_of(const std::filesystem::path& path) {
+Descriptor open_to_read(const std::filesystem::path& path) {
+  return open_regular(AT_FDCWD, path.c_str(), path);
+}
+
+Descriptor open_to_read(const Descriptor& folder, const std::filesystem::path& path) {
+  return open_regular(folder.number(), path.filename().c_str(), path);
+}
+
+void read_pieces(const Descriptor& file, const std::filesystem::path& path,
+                 const std::function<void(std::string_view)>& take) {
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0) fail_to_read(path);
+  std::vector<char> buffer(std::clamp<size_t>(status.st_size + 1, 4096, 1 << 20));
+  for (off_t at = 0;;) {
+    const ssize_t got =
+        retry_interrupted([&] { return ::pread(file.number(), buffer.data(), buffer.size(), at); });
+    if (got < 0) fail_to_read(path);
+    if (got == 0) return;
+    take(std::string_view(buffer.data(), got));
+    at += got;
+  }
+}
+
+FileDigest digest_of(const Descriptor& file, const std::filesystem::path& path) {
   const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> hash(XXH3_createState(),
                                                                              XXH3_freeState);
   XXH3_64bits_reset(hash.get());
   FileDigest digest;
-  read_pieces(path, [&](std::string_view piece) {
+  read_pieces(file, path, [&](std::string_view piece) {
     XXH3_64bits_update(hash.get(), piece.data(), piece.size());
     digest.bytes += piece.size();
   });
@@ -292,10 +307,18 @@ FileDigest digest_of(const std::filesystem::path& path) {
   return digest;
 }
 
-std::string read_text(const std::filesystem::path& path) {
+FileDigest digest_of(const std::filesystem::path& path) {
+  return digest_of(open_to_read(path), path);
+}
+
+std::string read_text(const Descriptor& file, const std::filesystem::path& path) {
   std::string text;
-  read_pieces(path, [&](std::string_view piece) { text += piece; });
+  read_pieces(file, path, [&](std::string_view piece) { text += piece; });
   return text;
+}
+
+std::string read_text(const std::filesystem::path& path) {
+  return read_text(open_to_read(path), path);
 }
 
 }  // namespace trireme

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -106,9 +107,19 @@ void sync_folder(const std::filesystem::path& path);
 // Writes all of `text` to an open file descriptor. Returns false and sets errno if that fails.
 bool write_all(int file, std::string_view text);
 
+// Opens a regular file for reading. Throws DataError if that fails.
+Descriptor open_to_read(const std::filesystem::path& path);
+// Opens the file of this name in an open folder, which may have been renamed; `path` is for errors.
+Descriptor open_to_read(const Descriptor& folder, const std::filesystem::path& path);
+// Calls take(piece) for each piece of the content in order. Here and below, `path` is the name of
+// the open file in errors.
+void read_pieces(const Descriptor& file, const std::filesystem::path& path,
+                 const std::function<void(std::string_view)>& take);
 // Returns the digest of a file. Throws DataError if it cannot be read.
+FileDigest digest_of(const Descriptor& file, const std::filesystem::path& path);
 FileDigest digest_of(const std::filesystem::path& path);
 // Returns the content of a file. Throws DataError if it cannot be read.
+std::string read_text(const Descriptor& file, const std::filesystem::path& path);
 std::string read_text(const std::filesystem::path& path);
 
 }  // namespace trireme

@@ -262,9 +262,8 @@ void check_resume(train::Config& config, const fs::path& checkpoints, const Samp
 // anything. Returns the folder of the existing checkpoints, or an empty path if there are none.
 fs::path check_folder(const train::Config& config, size_t bytes) {
   const bool named = !config.run.run_dir().empty();
-  const fs::path run =
-      named ? fs::path(config.run.run_dir()) : train::default_run_folder(config.run);
-  train::RunFolder{run}.require_own_files(config.run);
+  const fs::path run = named ? config.run.run_dir() : train::kRunsFolder;
+  if (named) train::RunFolder{run}.require_own_files(config.run);
   fs::path there = fs::absolute(run).lexically_normal();
   std::error_code none;
   while (!fs::exists(there, none) && there.has_relative_path()) there = there.parent_path();
@@ -280,7 +279,8 @@ fs::path check_folder(const train::Config& config, size_t bytes) {
   }
   std::string text = named ? run.string() : "a new folder in runs/";
   const fs::path checkpoints = train::RunFolder{run}.checkpoints();
-  const auto saved = train::Checkpoints(checkpoints, 1).list();
+  std::vector<fs::path> saved;
+  if (named) saved = train::Checkpoints(checkpoints, 1).list();
   if (!saved.empty()) {
     text += fmt::format(": has checkpoints, the newest is {}", saved.front().filename().string());
   } else if (bytes > 0) {

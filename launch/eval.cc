@@ -164,19 +164,29 @@ void save(const EvalOptions& options, const train::RunFolder& run,
   }
 }
 
-// Finds the same checkpoint on every rank; a run that goes on may have a newer one any time.
+// Finds the same checkpoint on every rank. A run in progress may delete it before all ranks have
+// opened it; then looks for a newer one.
 train::TrainedRun find_together(const EvalOptions& options, comm::Communicator& communicator) {
-  std::string chosen;
-  comm::together(communicator, [&] {
-    if (communicator.rank() != 0) return;
-    train::find_run(options.checkpoint());
-    chosen = train::find_for_inference(options.checkpoint(), train::warn_on_stderr).path.string();
-  });
-  chosen = comm::broadcast(communicator, chosen, 0);
+  const bool chooses = communicator.rank() == 0;
   train::TrainedRun run;
-  comm::together(communicator, [&] {
-    run = train::find_trained_run(chosen, options.all_assignments(), train::warn_on_stderr);
-  });
+  const auto find = [&](const std::string& path) {
+    run = train::find_trained_run(path, options.all_assignments(), train::warn_on_stderr);
+  };
+  for (bool found = false; !found;) {
+    comm::together(communicator, [&] {
+      if (chooses) find(options.checkpoint());
+    });
+    const std::string chosen = comm::broadcast(communicator, run.checkpoint.path.string(), 0);
+    try {
+      comm::together(communicator, [&] {
+        if (!chooses) find(chosen);
+      });
+      found = true;
+    } catch (const comm::AgreedError&) {
+      const bool deleted = chooses && !std::filesystem::exists(chosen);
+      if (comm::broadcast(communicator, deleted ? "yes" : "", 0).empty()) throw;
+    }
+  }
   train::require_same_properties(communicator, train::program_properties(run.config.run));
   return run;
 }

@@ -49,7 +49,7 @@ Saved load(const ExportOptions& options) {
   require_another_file(options.out, run.config.run);
   Saved saved;
   saved.samples = train::samples_of(run);
-  saved.weights = train::read_weights(run.checkpoint.path);
+  saved.weights = train::read_weights(run.checkpoint);
   saved.config = std::move(run.config);
   saved.state = std::move(run.checkpoint.state);
   return saved;

@@ -68,7 +68,7 @@ void add_train(ArgumentParser app, Command& chosen) {
       .add_option("--resume", options->resume,
                   "auto: resume from the newest checkpoint of the run's folder, if any; never: "
                   "start from scratch; PATH: resume from this checkpoint or run. If it belongs to "
-                  "another run, --run-dir must not contain checkpoints")
+                  "another run, it counts only while --run-dir has no checkpoints")
       .metavar("auto|never|PATH")
       .group(kStart)
       .show_default();

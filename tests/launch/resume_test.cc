@@ -138,6 +138,22 @@ TEST_F(Runs, SaveOnSignalAndResume) {
   expect_reference("run");
 }
 
+// --resume never refuses a folder with checkpoints, and a path in it would go back to it.
+TEST_F(Runs, TheAdviceAfterAStopWorks) {
+  std::vector<std::string> command = train("run", {"--resume", "never"});
+  Program program(command, 0);
+  ASSERT_TRUE(wait_for_checkpoint("run"));
+  program.signal(SIGUSR1);
+  const Outcome stopped = program.wait();
+  EXPECT_EQ(stopped.code, 75) << stopped.out << stopped.error;
+  const std::string advice = "--run-dir " + folder("run").string() + " --resume auto\n";
+  EXPECT_NE(stopped.out.find(advice), std::string::npos) << stopped.out;
+  command.back() = "auto";
+  const Outcome finished = run(command, 0);
+  EXPECT_EQ(finished.code, 0) << finished.error;
+  EXPECT_NE(finished.out.find("resumed from "), std::string::npos) << finished.out;
+}
+
 // mpirun forwards SIGTERM after a second, kills the ranks after another, and exits with its own
 // code. How far the run gets is not defined, so only the resumed run is checked.
 TEST_F(Runs, ResumeAfterSigtermToMpirun) {

@@ -1,13 +1,18 @@
 #include "trainer/checkpoint/checkpoint.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <atomic>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <thread>
 #include <vector>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "small_model.h"
 #include "temporary_folder.h"
 
@@ -43,6 +48,7 @@ class CheckpointTest : public ::testing::Test {
     state.epoch = std::min<int64_t>(2, step - 1);
     state.position = 30;
     state.seed = 0xFFFFFFFFFFFFFFFF;
+    state.config = config_;
     state.config_hash = "abc";
     state.ranks = 3;
     state.epoch_loss_sum = 0.1;
@@ -73,8 +79,19 @@ class CheckpointTest : public ::testing::Test {
     return "no error";
   }
 
+  // Writes the manifest again after a change of a file of the checkpoint.
+  static void seal(const fs::path& checkpoint) {
+    nlohmann::json manifest = nlohmann::json::parse(slurp(checkpoint / "manifest.json"));
+    for (auto& [name, entry] : manifest["files"].items()) {
+      const FileDigest digest = digest_of(checkpoint / name);
+      entry = {{"bytes", digest.bytes}, {"xxh3_64", fmt::format("{:016x}", digest.hash)}};
+    }
+    spill(checkpoint / "manifest.json", manifest.dump());
+  }
+
   TemporaryFolder folder_;
   SmallModel model_;
+  std::string config_;  // of the run
   int64_t best_step_ = 0;
   std::vector<std::string> warnings_;
 };
@@ -145,7 +162,6 @@ TEST_F(CheckpointTest, KeepsTheBestAndTheNewest) {
   const Warn none = [](const std::string&) {};
   EXPECT_EQ(find_checkpoint(checkpoints() / "best", none).state.step, 2);
   EXPECT_EQ(find_checkpoint(checkpoints() / "latest", none).state.step, 5);
-  EXPECT_EQ(Checkpoints(checkpoints(), 2).best(), checkpoints() / "step-00000002");
   save(6, 2, /*best=*/true);  // the previous best is deleted
   EXPECT_EQ(Checkpoints(checkpoints(), 2).list().size(), 2u);
 }
@@ -442,6 +458,143 @@ TEST_F(CheckpointTest, LoadingAnotherModelThrowsConfigError) {
   EXPECT_THROW(load_model(*found, model_.arrays()), ConfigError);
   model_.parameters = SmallModel().parameters;
   EXPECT_THROW(load_optimizer(*found, model_.arrays("moment1")), ConfigError);
+}
+
+TEST_F(CheckpointTest, ACheckpointOfANewerVersionIsRefusedAndNotSetAside) {
+  save(1);
+  const fs::path newer = save(2) / "manifest.json";
+  nlohmann::json manifest = nlohmann::json::parse(slurp(newer));
+  manifest["format"] = 2;
+  spill(newer, manifest.dump());
+  try {
+    newest();
+    FAIL();
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what())
+                  .find("manifest.json: was written by a newer Trireme, in "
+                        "format 2; this version reads formats up to 1"),
+              std::string::npos)
+        << error.what();
+  }
+  manifest["format"] = 0;
+  spill(newer, manifest.dump());
+  EXPECT_EQ(newest()->state.step, 1);
+  EXPECT_NE(warnings_.at(0).find("manifest.json: is damaged: its format is 0"), std::string::npos)
+      << warnings_.at(0);
+}
+
+// --- The best checkpoint
+
+TEST_F(CheckpointTest, TheBestIsKnownWithoutItsPointer) {
+  for (int64_t step : {1, 2, 3}) save(step, 3, /*best=*/step == 2);
+  std::vector<std::string> warnings;
+  const Warn warn = [&](const std::string& text) { warnings.push_back(text); };
+  for (const bool dangling : {false, true}) {
+    fs::remove(checkpoints() / "best");
+    if (dangling) spill(checkpoints() / "best", "step-00000009\n");
+    EXPECT_EQ(find_for_inference(folder_.path(), warn).state.step, 2);
+    EXPECT_EQ(find_checkpoint(checkpoints() / "best", warn).state.step, 2);
+    fs::remove(checkpoints() / "latest");
+    EXPECT_EQ(find_checkpoint(checkpoints() / "latest", warn).state.step, 3);
+  }
+  EXPECT_TRUE(warnings.empty());
+
+  fs::remove_all(checkpoints() / "step-00000002");
+  EXPECT_EQ(find_for_inference(folder_.path(), warn).state.step, 3);
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("the best checkpoint, " + checkpoints().string() +
+                             "/step-00000002, is missing; step-00000003 is used"),
+            std::string::npos)
+      << warnings[0];
+}
+
+TEST_F(CheckpointTest, AdoptsACheckpointAndTheBest) {
+  const fs::path best = save(2, 9, /*best=*/true);
+  const fs::path newest_path = save(3);
+  const Checkpoints other(folder_.path() / "other", 1);
+  EXPECT_EQ(other.adopt(open_checkpoint(newest_path), open_checkpoint(best)),
+            folder_.path() / "other/step-00000003");
+  for (const char* name : {"step-00000002", "step-00000003"}) {
+    const FoundCheckpoint copy = open_checkpoint(folder_.path() / "other" / name);
+    EXPECT_EQ(to_json(copy.state), to_json(open_checkpoint(checkpoints() / name).state));
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_.path() / "other"), {}), 2);
+}
+
+// --- Checkpoints of a run in progress
+
+TEST_F(CheckpointTest, AnOpenCheckpointCanBeReadAfterItWasDeleted) {
+  save(7);
+  const auto values = model_.values;
+  const auto velocity = model_.velocity;
+  const auto found = newest();
+  ASSERT_TRUE(found);
+  fs::remove_all(checkpoints());
+  model_.clear();
+  load_model(*found, model_.arrays());
+  load_optimizer(*found, model_.arrays());
+  EXPECT_EQ(model_.values, values);
+  EXPECT_EQ(model_.velocity, velocity);
+}
+
+// A file that cannot be read does not mean that it belongs to another model.
+TEST_F(CheckpointTest, ReadErrorsAreNotReportedAsAnotherModel) {
+  const fs::path path = save(1);
+  const auto found = newest();
+  ASSERT_TRUE(found);
+  fs::resize_file(path / "model.safetensors", fs::file_size(path / "model.safetensors") - 4);
+  EXPECT_THROW(load_model(*found, model_.arrays()), DataError);
+}
+
+TEST_F(CheckpointTest, IsFoundWhileARunReplacesAndDeletesCheckpoints) {
+  save(1, 1, /*best=*/true);
+  std::atomic<bool> done{false};
+  std::thread run([&] {
+    // Each step is saved, and again as the best; then the one before it is deleted.
+    for (int64_t step = 2; step <= 20; ++step) {
+      save(step, 1);
+      save(step, 1, /*best=*/true);
+    }
+    done = true;
+  });
+  SmallModel reader;
+  int reads = 0;
+  const Warn no_warning = [](const std::string& text) { ADD_FAILURE() << text; };
+  while (!done) {
+    for (const fs::path& path :
+         {folder_.path(), checkpoints() / "best", checkpoints() / "latest"}) {
+      const FoundCheckpoint found = find_for_inference(path, no_warning);
+      load_model(found, reader.arrays());
+      EXPECT_EQ(reader.values[16], static_cast<float>(1000 * found.state.step + 16));
+      ++reads;
+    }
+  }
+  run.join();
+  EXPECT_GT(reads, 0);
+}
+
+// --- Missing optimizer state
+
+TEST_F(CheckpointTest, MissingOptimizerStateIsAnErrorIfTheRunHadSome) {
+  const std::string rest = R"(
+    model { zoo { name: "mlp" } } data { synthetic { shape: [4] } } batch { global: 4 }
+    train { epochs: 1 } schedule { learning_rate: 0.1 } )";
+  const std::string empty = safetensors_header({});
+  config_ = rest + "optimizer { sgd { momentum: 0.9 } }";
+  spill(save(1) / "optimizer.safetensors", empty);
+  seal(checkpoints() / "step-00000001");
+  try {
+    load_optimizer(*newest(), model_.arrays());
+    FAIL() << "resumed with the velocities set to 0";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("is damaged: it has no tensor 'velocity.fc.weight'"),
+              std::string::npos)
+        << error.what();
+  }
+  config_ = rest + "optimizer { sgd {} }";
+  spill(save(2) / "optimizer.safetensors", empty);
+  seal(checkpoints() / "step-00000002");
+  EXPECT_NO_THROW(load_optimizer(*newest(), model_.arrays()));
 }
 
 }  // namespace

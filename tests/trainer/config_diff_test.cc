@@ -35,6 +35,30 @@ TEST(ConfigDiff, AnUnsetFieldEqualsItsDefault) {
             "");
 }
 
+// These messages change a run even if all their fields have their defaults.
+TEST(ConfigDiff, AMessageThatIsOnlySetIsADifference) {
+  EXPECT_EQ(between({}, {"train.early_stopping={}"}), "train.early_stopping:  | set\n");
+  RunConfig plain, masked;
+  plain.mutable_data()->mutable_tokens();
+  masked = plain;
+  masked.mutable_data()->mutable_mask();
+  for (const bool removed : {false, true}) {
+    const auto differences =
+        removed ? config_differences(masked, plain) : config_differences(plain, masked);
+    ASSERT_EQ(differences.size(), 1u);
+    EXPECT_EQ(differences[0].path, "data.mask");
+    EXPECT_EQ(differences[0].on_resume, OnResume::REFUSED);
+  }
+  RunConfig rotated = plain;
+  auto* layer = plain.mutable_model()->mutable_network()->add_layer();
+  layer->mutable_attention();
+  layer = rotated.mutable_model()->mutable_network()->add_layer();
+  layer->mutable_attention()->mutable_rotary();
+  ASSERT_EQ(config_differences(plain, rotated).size(), 1u);
+  EXPECT_EQ(config_differences(plain, rotated)[0].path, "model.network.layer[0].attention.rotary");
+  EXPECT_EQ(config_differences(plain, rotated)[0].on_resume, OnResume::REFUSED);
+}
+
 TEST(ConfigDiff, RunDirIsIgnored) {
   EXPECT_EQ(between({"run_dir=runs/a"}, {"run_dir=runs/b"}), "");
 }

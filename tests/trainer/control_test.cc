@@ -384,6 +384,61 @@ TEST_P(ControlTest, EarlyStoppingSurvivesAResume) {
   }
 }
 
+TEST_P(ControlTest, EarlyStoppingSurvivesAResumeInAnotherFolder) {
+  const std::vector<std::string> assignments = with(kNoise, {"checkpoint.every_epochs=1"});
+  const TrainResult straight = run(kOverfits, "straight", assignments);
+  ASSERT_EQ(straight.summary.ended_by, "early_stopping");
+  const int64_t last = straight.summary.steps, best = straight.summary.eval_step;
+  ASSERT_GT(last, best);  // the best is not among what is trained anew
+  const std::string from = checkpoint("straight", best + 5).string();
+  const TrainResult resumed = run(kOverfits, "elsewhere", assignments, from);
+  EXPECT_EQ(resumed.summary.steps, last);
+  EXPECT_EQ(resumed.summary.eval_step, best);
+  EXPECT_EQ(resumed.summary.eval.loss, straight.summary.eval.loss);
+  for (const int64_t step : {best, last}) {
+    EXPECT_EQ(model("elsewhere", step), model("straight", step));
+  }
+  EXPECT_EQ(json_of(checkpoint("elsewhere", last) / "state.json")["early_stopping"],
+            json_of(checkpoint("straight", last) / "state.json")["early_stopping"]);
+  // The same command goes on with what it has saved, even if the other run is gone.
+  if (world_->rank() == 0) fs::remove_all(folder("straight"));
+  wait_for_all();
+  const TrainResult more =
+      run(kOverfits, "elsewhere", with(assignments, {"train.early_stopping.patience=4"}), from);
+  EXPECT_GT(more.summary.steps, last);
+  EXPECT_EQ(events("elsewhere", "start").back()["step"], last);
+}
+
+TEST_P(ControlTest, TheBestCheckpointIsKnownWithoutItsPointer) {
+  const TrainResult first = run(kOverfits, "early", kNoise);
+  const int64_t best = first.summary.eval_step;
+  if (world_->rank() == 0) fs::remove(folder("early") / "checkpoints" / "best");
+  wait_for_all();
+  EXPECT_EQ(newest("early").state.step, best);
+  const TrainResult more =
+      run(kOverfits, "early", with(kNoise, {"train.early_stopping.patience=4"}));
+  EXPECT_EQ(more.summary.eval_step, best);
+  EXPECT_EQ(more.summary.eval.loss, first.summary.eval.loss);
+  const std::string pointer = file(folder("early") / "checkpoints" / "best");
+  EXPECT_EQ(pointer, checkpoint("early", best).filename().string() + "\n");
+}
+
+// The count of early stopping does not need the weights.
+TEST_P(ControlTest, AMissingBestCheckpointIsReported) {
+  const TrainResult first = run(kOverfits, "lost", kNoise);
+  if (world_->rank() == 0) fs::remove_all(checkpoint("lost", first.summary.eval_step));
+  wait_for_all();
+  const TrainResult more =
+      run(kOverfits, "lost", with(kNoise, {"train.early_stopping.patience=4"}));
+  EXPECT_EQ(more.summary.steps, first.summary.steps + 5);  // one more epoch of patience
+  EXPECT_EQ(more.summary.eval_step, more.summary.steps);
+  const std::string log = file(folder("lost") / "log" / "rank-0.log");
+  EXPECT_NE(log.find("the best checkpoint so far, " +
+                     checkpoint("lost", first.summary.eval_step).string() + " with loss "),
+            std::string::npos)
+      << log;
+}
+
 TEST_P(ControlTest, RunsThatAreNotStoppedEarlyReportTheBestEvaluation) {
   const TrainResult result =
       run(kOverfits, "through",

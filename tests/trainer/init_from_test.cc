@@ -368,6 +368,22 @@ TEST_P(InitFromTest, RejectsPicklesAndUnknownFiles) {
 
 // --- Complete runs.
 
+// Its averages would be left out.
+TEST_P(InitFromTest, ACheckpointWithoutItsManifestIsRefused) {
+  run(kNetwork, "whole", {"train.max_steps=1", "optimizer.ema.decay=0.5"});
+  if (world_->rank() != 0) return;
+  fs::copy(checkpoint("whole", 1), root_ / "copy");
+  fs::remove(root_ / "copy/manifest.json");
+  try {
+    read_weights(root_ / "copy");
+    ADD_FAILURE() << "no error";
+  } catch (const DataError& error) {
+    EXPECT_NE(std::string(error.what()).find("copy/manifest.json: cannot be read"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
 TEST_P(InitFromTest, StartsFromTheFileAndResumesFromItsOwnCheckpoint) {
   const fs::path file = write("w.safetensors", to_safetensors(weights()));
   const std::vector<std::string> from = {"model.init_from=" + file.string(),

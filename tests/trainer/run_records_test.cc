@@ -7,10 +7,16 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <latch>
 #include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
 
 #include "core/error.h"
 #include "temporary_folder.h"
+#include "trainer/config/config.h"
 #include "trainer/config/run_folder.h"
 
 namespace trireme::train {
@@ -276,6 +282,32 @@ TEST_F(RunFolderTest, LockIsLostIfTheFolderIsEmptiedOrReplaced) {
   EXPECT_TRUE(lock.holds());
   std::filesystem::remove(run_.path / ".lock");
   EXPECT_FALSE(lock.holds());
+}
+
+// Runs that start in the same second have the same name in mind.
+TEST_F(RunFolderTest, RunsThatStartTogetherGetFoldersOfTheirOwn) {
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_.path());
+  RunConfig config;
+  config.mutable_model()->mutable_zoo()->set_name("mlp");
+  constexpr int kRuns = 24;
+  std::vector<std::string> created(kRuns);
+  std::latch ready(kRuns);
+  std::vector<std::thread> runs;
+  for (std::string& path : created) {
+    runs.emplace_back([&] {
+      ready.arrive_and_wait();
+      path = create_run_folder(config).string();
+    });
+  }
+  for (std::thread& run : runs) run.join();
+  std::filesystem::current_path(before);
+  const std::set<std::string> distinct(created.begin(), created.end());
+  EXPECT_EQ(distinct.size(), created.size());
+  for (const std::string& path : distinct) {
+    EXPECT_TRUE(path.starts_with("runs/mlp-")) << path;
+    EXPECT_TRUE(std::filesystem::is_directory(folder_.path() / path)) << path;
+  }
 }
 
 TEST_F(RunFolderTest, ReadingDoesNotLockTheFolder) {

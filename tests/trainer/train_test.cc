@@ -6,6 +6,7 @@
 
 #include "runs.h"
 #include "trainer/infer/evaluate_checkpoint.h"
+#include "trainer/run/run_start.h"
 
 namespace trireme::train {
 namespace {
@@ -326,6 +327,26 @@ TEST_P(TrainTest, NeverResumingRefusesAFolderWithCheckpoints) {
   // The refusal has changed nothing.
   EXPECT_NE(file(folder("used") / "config.txtpb").find("max_steps: 2"), std::string::npos);
   EXPECT_NE(file(folder("used") / "summary.json"), "");
+}
+
+// Rank 0 may be on another host than before, with a folder of its own at the same path.
+TEST_P(TrainTest, CheckpointsThatOnlyAnotherHostHasAreNotOverlooked) {
+  const auto hosts = test::join(test::Hosts::kOneEach);
+  const TemporaryFolder own;  // of this host
+  const fs::path checkpoints = own.path() / "checkpoints";
+  if (hosts->rank() == 1) fs::create_directories(checkpoints / "step-00000300");
+  if (hosts->size() == 1) {
+    EXPECT_NO_THROW(require_newest_on_rank_0(*hosts, checkpoints));
+    return;
+  }
+  const auto refused = [&] { require_newest_on_rank_0(*hosts, checkpoints); };
+  expect_agreed_error(refused, ExitCode::kBadData, "sees no checkpoint: the hosts do not share");
+  if (hosts->rank() == 0) fs::create_directories(checkpoints / "step-00000299");
+  expect_agreed_error(refused, ExitCode::kBadData, "sees step-00000300 there, but rank 0 (host ");
+  if (hosts->rank() == 0) fs::create_directories(checkpoints / "step-00000300");
+  EXPECT_NO_THROW(refused());
+  if (hosts->rank() == 1) fs::remove_all(checkpoints);  // the usual case: only rank 0 has any
+  EXPECT_NO_THROW(refused());
 }
 
 TEST_P(TrainTest, ALossThatIsNoNumberEndsTheRun) {

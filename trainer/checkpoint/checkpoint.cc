@@ -1,11 +1,18 @@
 #include "trainer/checkpoint/checkpoint.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <span>
+#include <thread>
+#include <utility>
 
 #include "core/error.h"
 #include "core/file.h"
@@ -50,10 +57,17 @@ std::optional<fs::path> named_by(const fs::path& pointer) {
   return pointer.parent_path() / name;
 }
 
-std::string name_of(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
-
 uint64_t step_of(const std::string& checkpoint_name) {
   return std::stoull(checkpoint_name.substr(std::strlen(kStepPrefix)));
+}
+
+// Returns whether the path leads to the open folder, or to nothing if it is not open.
+bool leads_to(const fs::path& path, const Descriptor& folder) {
+  struct stat found {
+  }, open{};
+  if (::stat(path.c_str(), &found) != 0) return !folder.is_open();
+  return folder.is_open() && ::fstat(folder.number(), &open) == 0 && open.st_dev == found.st_dev &&
+         open.st_ino == found.st_ino;
 }
 
 // Checks the step in the folder's name, which determines the order of checkpoints.
@@ -66,6 +80,8 @@ void require_step_of(const fs::path& path, const CheckpointState& state) {
 }
 
 }  // namespace
+
+std::string checkpoint_name(int64_t step) { return fmt::format("{}{:08}", kStepPrefix, step); }
 
 Checkpoints::Checkpoints(fs::path folder, int64_t keep) : folder_(std::move(folder)), keep_(keep) {}
 
@@ -97,10 +113,8 @@ void Checkpoints::discard(const std::string& name) const {
   if (!remove_folder(open_own_folder(folder_), name, kFiles)) set_aside(name);
 }
 
-std::optional<fs::path> Checkpoints::best() const {
-  const auto path = named_by(folder_ / kBest);
-  std::error_code none;
-  return path && fs::is_directory(*path, none) ? path : std::nullopt;
+std::string Checkpoints::set_best(int64_t step) const {
+  return update_pointer(kBest, checkpoint_name(step));
 }
 
 std::vector<fs::path> Checkpoints::list() const {
@@ -121,10 +135,15 @@ std::vector<fs::path> Checkpoints::list() const {
   return paths;
 }
 
+int64_t Checkpoints::newest_step() const {
+  const std::vector<fs::path> all = list();
+  return all.empty() ? -1 : static_cast<int64_t>(step_of(all.front().filename().string()));
+}
+
 fs::path Checkpoints::continue_from(const fs::path& checkpoint, int64_t step,
                                     const Warn& warn) const {
   const fs::path from = fs::canonical(checkpoint);
-  const fs::path own = folder_ / name_of(step);
+  const fs::path own = folder_ / checkpoint_name(step);
   const bool renamed = from.filename() != own.filename();
   for (const fs::path& path : list()) {
     const uint64_t other = step_of(path.filename().string());
@@ -137,7 +156,7 @@ fs::path Checkpoints::continue_from(const fs::path& checkpoint, int64_t step,
                      path.string(), step, aside.filename().string()));
   }
   if (renamed) rename_file(from, own);
-  const std::string problem = update_pointer(kLatest, name_of(step));
+  const std::string problem = update_pointer(kLatest, checkpoint_name(step));
   if (!problem.empty()) warn(problem);
   return own;
 }
@@ -155,19 +174,14 @@ fs::path Checkpoints::set_aside(const std::string& name) const {
   return to;
 }
 
-SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& snapshot,
-                                  std::stop_token stop) const {
-  const std::string name = name_of(state.step);
+void Checkpoints::with_temporary(const std::string& name, const Work& work) const {
   create_folders(folder_);
   static_cast<void>(open_own_folder(folder_));
   const fs::path temporary = folder_ / (kTemporary + name);
   try {
     discard(temporary.filename());
     fs::create_directory(temporary);
-    write_files(temporary, state, snapshot, stop);
-    if (stop.stop_requested())
-      throw Error(temporary.string() + ": abandoned before it was renamed");
-    publish(temporary, name);
+    work(temporary);
   } catch (const fs::filesystem_error& error) {
     discard(temporary.filename());
     throw Error(fmt::format("{}: {}", error.path1().string(), error.code().message()));
@@ -175,12 +189,51 @@ SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& 
     discard(temporary.filename());
     throw;
   }
+}
+
+fs::path Checkpoints::adopt(const FoundCheckpoint& checkpoint,
+                            const std::optional<FoundCheckpoint>& best) const {
+  const auto copy = [](const FoundCheckpoint& from, const fs::path& to) {
+    const CheckpointFiles& files = *from.files;
+    for (const auto& [file, name] :
+         {std::pair(&files.model, kModelFile), std::pair(&files.optimizer, kOptimizerFile),
+          std::pair(&files.state, kState), std::pair(&files.manifest, kManifest)}) {
+      DurableFile written(to / name);
+      read_pieces(*file, from.path / name,
+                  [&](std::string_view piece) { written.write(std::as_bytes(std::span(piece))); });
+      written.finish();
+    }
+    sync_folder(to);
+  };
+  const std::string name = checkpoint_name(checkpoint.state.step);
+  with_temporary(name, [&](const fs::path& temporary) {
+    copy(checkpoint, temporary);
+    if (!best) return publish(temporary, name);
+    const std::string best_name = checkpoint_name(best->state.step);
+    with_temporary(best_name, [&](const fs::path& other) {
+      copy(*best, other);
+      publish(temporary, name);  // first: a run resumes from the newest that is there
+      publish(other, best_name);
+    });
+  });
+  return folder_ / name;
+}
+
+SavedCheckpoint Checkpoints::save(const CheckpointState& state, const Snapshot& snapshot,
+                                  std::stop_token stop) const {
+  const std::string name = checkpoint_name(state.step);
+  with_temporary(name, [&](const fs::path& temporary) {
+    write_files(temporary, state, snapshot, stop);
+    if (stop.stop_requested())
+      throw Error(temporary.string() + ": abandoned before it was renamed");
+    publish(temporary, name);
+  });
   SavedCheckpoint saved{folder_ / name};
   std::vector<std::string> retained = {name};
   if (state.best) {
-    retained.push_back(name_of(state.best->step));
+    retained.push_back(checkpoint_name(state.best->step));
     if (std::error_code none; fs::exists(folder_ / retained.back(), none)) {
-      saved.problem = update_pointer(kBest, retained.back());
+      saved.problem = set_best(state.best->step);
     }
   }
   const std::string problem = update_pointer(kLatest, name);
@@ -234,7 +287,7 @@ void Checkpoints::remove_old(const std::vector<std::string>& exceptions) const {
   std::optional<fs::path> best_path;
   try {
     all = list();
-    best_path = best();
+    best_path = named_by(folder_ / kBest);
   } catch (const DataError&) {
     return;  // the best checkpoint is unknown
   }
@@ -250,34 +303,65 @@ void Checkpoints::remove_old(const std::vector<std::string>& exceptions) const {
   clean();
 }
 
-FoundCheckpoint open_checkpoint(const fs::path& path) {
+SafetensorsReader FoundCheckpoint::model() const {
+  return {path / kModelFile, std::shared_ptr<const Descriptor>(files, &files->model)};
+}
+
+SafetensorsReader FoundCheckpoint::optimizer() const {
+  return {path / kOptimizerFile, std::shared_ptr<const Descriptor>(files, &files->optimizer)};
+}
+
+namespace {
+
+Json read_manifest(const Descriptor& file, const fs::path& path) {
+  Json manifest = parse_json(read_text(file, path));
+  const Json& format = manifest.at("format");
+  if (format.is_number_integer() && format > kManifestFormat) {
+    throw newer_format_error(path.string(), json_text(format), kManifestFormat);
+  }
+  if (format != kManifestFormat) throw Error("its format is " + json_text(format));
+  return manifest;
+}
+
+// Throws DataError unless the file has the size and the checksum in the manifest.
+void verify(const Descriptor& file, const fs::path& path, const Json& manifest) {
+  const Json& entry = manifest.at("files").at(path.filename().string());
+  const auto bytes = integer_from<uint64_t>(entry.at("bytes"));
+  struct stat status {};
+  if (::fstat(file.number(), &status) == 0 && static_cast<uint64_t>(status.st_size) != bytes) {
+    throw DataError(path.string(),
+                    fmt::format("has {} bytes instead of {}", status.st_size, bytes));
+  }
+  const std::string hash = fmt::format("{:016x}", digest_of(file, path).hash);
+  const auto wanted = entry.at("xxh3_64").get<std::string>();
+  if (hash != wanted) {
+    throw DataError(path.string(),
+                    fmt::format("is damaged: checksum {}, should be {}", hash, wanted));
+  }
+}
+
+// Opens all files of the folder first, so that they can be read even if they are deleted meanwhile.
+FoundCheckpoint open_files(const fs::path& path, const Descriptor& folder) {
   const fs::path manifest_path = path / kManifest;
   try {
-    const Json manifest = parse_json(read_text(manifest_path));
-    if (manifest.at("format") != kManifestFormat) {
-      throw DataError(manifest_path.string(), "has a format that this version does not support");
+    if (!folder.is_open()) {
+      throw DataError(manifest_path.string(),
+                      std::string("cannot be read: ") + std::strerror(errno));
     }
-    for (const char* name : {kModelFile, kOptimizerFile, kState}) {
-      const Json& entry = manifest.at("files").at(name);
-      const auto bytes = integer_from<uint64_t>(entry.at("bytes"));
-      std::error_code none;  // if there is no such file, reading it fails
-      const uintmax_t size = fs::file_size(path / name, none);
-      if (!none && size != bytes) {
-        throw DataError((path / name).string(),
-                        fmt::format("has {} bytes instead of {}", size, bytes));
-      }
-      const FileDigest digest = digest_of(path / name);
-      const std::string hash = fmt::format("{:016x}", digest.hash);
-      const auto wanted = entry.at("xxh3_64").get<std::string>();
-      if (hash != wanted) {
-        throw DataError((path / name).string(),
-                        fmt::format("is damaged: checksum {}, should be {}", hash, wanted));
-      }
-    }
-    FoundCheckpoint found{path,
-                          state_from_json(read_text(path / kState), (path / kState).string())};
-    require_step_of(path, found.state);
-    return found;
+    Descriptor manifest_file = open_to_read(folder, manifest_path);
+    CheckpointFiles files{.model = open_to_read(folder, path / kModelFile),
+                          .optimizer = open_to_read(folder, path / kOptimizerFile),
+                          .state = open_to_read(folder, path / kState),
+                          .manifest = std::move(manifest_file)};
+    files.checksum = digest_of(files.manifest, manifest_path).hash;
+    const Json manifest = read_manifest(files.manifest, manifest_path);
+    verify(files.model, path / kModelFile, manifest);
+    verify(files.optimizer, path / kOptimizerFile, manifest);
+    verify(files.state, path / kState, manifest);
+    CheckpointState state =
+        state_from_json(read_text(files.state, path / kState), (path / kState).string());
+    require_step_of(path, state);
+    return {path, std::move(state), std::make_shared<const CheckpointFiles>(std::move(files))};
   } catch (const DataError&) {
     throw;
   } catch (const ConfigError&) {
@@ -289,7 +373,72 @@ FoundCheckpoint open_checkpoint(const fs::path& path) {
   }
 }
 
-std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, const Warn& warn) {
+// How often a checkpoint is looked for again because a run in progress replaces and deletes them.
+constexpr int kMaxAttempts = 100;
+// The pause if a checkpoint is missing, since it is being replaced.
+constexpr auto kReplacing = std::chrono::milliseconds(10);
+
+}  // namespace
+
+FoundCheckpoint open_checkpoint(const fs::path& path) {
+  for (int attempt = 1;; ++attempt) {
+    const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    try {
+      return open_files(path, folder);
+    } catch (const DataError&) {
+      std::error_code none;
+      const bool replacing =
+          !folder.is_open() &&
+          fs::exists(path.parent_path() / (kReplaced + path.filename().string()), none);
+      if ((leads_to(path, folder) && !replacing) || attempt == kMaxAttempts) throw;
+      if (replacing) std::this_thread::sleep_for(kReplacing);
+    }
+  }
+}
+
+namespace {
+
+// Returns a text that changes when a run saves a checkpoint in the folder.
+std::string contents_of(const fs::path& folder) {
+  std::string text;
+  std::error_code none;
+  for (fs::directory_iterator entry(folder, none), end; !none && entry != end;
+       entry.increment(none)) {
+    struct stat status {};
+    if (::stat(entry->path().c_str(), &status) != 0) continue;
+    text += fmt::format("{} {}\n", entry->path().filename().string(), status.st_ino);
+  }
+  return text;
+}
+
+// Returns look(warn). If that fails or warns, and the folder has changed meanwhile, looks again.
+template <class Look>
+auto look_in(const fs::path& folder, const Warn& warn, const Look& look) {
+  for (int attempt = 1;; ++attempt) {
+    const std::string before = contents_of(folder);
+    if (before.find(kReplaced) != std::string::npos && attempt < kMaxAttempts) {
+      std::this_thread::sleep_for(kReplacing);
+      continue;
+    }
+    std::vector<std::string> problems;
+    const auto changed = [&] { return attempt < kMaxAttempts && contents_of(folder) != before; };
+    const auto report = [&] {
+      for (const std::string& problem : problems) warn(problem);
+    };
+    try {
+      auto found = look([&](const std::string& problem) { problems.push_back(problem); });
+      if (!problems.empty() && changed()) continue;
+      report();
+      return found;
+    } catch (const DataError&) {
+      if (changed()) continue;
+      report();
+      throw;
+    }
+  }
+}
+
+std::optional<FoundCheckpoint> look_for_newest(const fs::path& folder, const Warn& warn) {
   const std::vector<fs::path> all = Checkpoints(folder, 1).list();
   const auto latest = named_by(folder / kLatest);
   std::error_code none;
@@ -320,18 +469,47 @@ std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, const W
   return std::nullopt;
 }
 
-void warn_on_stderr(const std::string& text) {
-  fmt::print(stderr, "warning: {}\n", printable_message(text));
+// Returns the newest checkpoint or, of a run with train.early_stopping, the one that its state
+// records as the best.
+std::optional<FoundCheckpoint> look_for_result(const fs::path& folder, const Warn& warn) {
+  std::optional<FoundCheckpoint> newest = look_for_newest(folder, warn);
+  if (!newest || !newest->state.stopping || !newest->state.best) return newest;
+  const fs::path best = folder / checkpoint_name(newest->state.best->step);
+  std::error_code none;
+  if (fs::exists(best, none)) return open_checkpoint(best);
+  warn(fmt::format("the best checkpoint, {}, is missing; {} is used", best.string(),
+                   newest->path.filename().string()));
+  return newest;
 }
 
-namespace {
+// Returns the checkpoint that `best` or `latest` names. Each checkpoint records what they should
+// name, so they may be missing.
+std::optional<FoundCheckpoint> look_for_named(const fs::path& pointer, const Warn& warn) {
+  std::error_code none;
+  const auto named = named_by(pointer);
+  if (named && fs::exists(*named, none)) return open_checkpoint(*named);
+  const fs::path folder = pointer.parent_path();
+  std::optional<FoundCheckpoint> newest = look_for_newest(folder, warn);
+  if (!newest || pointer.filename() == kLatest) return newest;
+  if (!newest->state.best) return std::nullopt;
+  return open_checkpoint(folder / checkpoint_name(newest->state.best->step));
+}
+
+bool is_pointer(const fs::path& path) {
+  return path.filename() == kBest || path.filename() == kLatest;
+}
 
 // Opens the checkpoint that the path names. For a run or a folder of checkpoints, returns the
-// result of `choose` for the folder.
-template <class Choose>
-FoundCheckpoint open_or_choose(const fs::path& path, const Choose& choose) {
-  if (const auto named = named_by(path)) return open_checkpoint(*named);
+// result of look(folder, warn).
+template <class Look>
+FoundCheckpoint open_or_look(const fs::path& path, const Warn& warn, const Look& look) {
   std::error_code none;
+  std::optional<FoundCheckpoint> found;
+  if (is_pointer(path) && !fs::is_directory(path, none)) {
+    found = look_in(path.parent_path(), warn,
+                    [&](const Warn& problem) { return look_for_named(path, problem); });
+    if (found) return *found;
+  }
   if (!fs::exists(path, none)) throw DataError(path.string(), "no such folder");
   if (!fs::is_directory(path, none)) {
     throw DataError(path.string(), "is not a checkpoint: name a run's folder or a step-N in it");
@@ -339,29 +517,37 @@ FoundCheckpoint open_or_choose(const fs::path& path, const Choose& choose) {
   const fs::path absolute = fs::absolute(path).lexically_normal();
   const fs::path name =
       absolute.has_filename() ? absolute.filename() : absolute.parent_path().filename();
-  if (fs::exists(path / kManifest, none) || is_checkpoint_name(name.string())) {
-    return open_checkpoint(path);
-  }
+  if (is_checkpoint_name(name.string()) || has_checkpoint_file(path)) return open_checkpoint(path);
   const fs::path folder =
       fs::is_directory(path / "checkpoints", none) ? path / "checkpoints" : path;
-  if (std::optional<FoundCheckpoint> found = choose(folder)) return *found;
+  found = look_in(folder, warn, [&](const Warn& problem) { return look(folder, problem); });
+  if (found) return *found;
   throw DataError(path.string(), "has no checkpoint");
 }
 
 }  // namespace
 
+bool has_checkpoint_file(const fs::path& folder) {
+  std::error_code none;
+  return std::ranges::any_of(std::array{kManifest, kOptimizerFile, kState},
+                             [&](const char* name) { return fs::exists(folder / name, none); });
+}
+
+std::optional<FoundCheckpoint> newest_checkpoint(const fs::path& folder, const Warn& warn) {
+  return look_in(folder, warn,
+                 [&](const Warn& problem) { return look_for_newest(folder, problem); });
+}
+
 FoundCheckpoint find_checkpoint(const fs::path& path, const Warn& warn) {
-  return open_or_choose(path,
-                        [&](const fs::path& folder) { return newest_checkpoint(folder, warn); });
+  return open_or_look(path, warn, look_for_newest);
 }
 
 FoundCheckpoint find_for_inference(const fs::path& path, const Warn& warn) {
-  return open_or_choose(path, [&](const fs::path& folder) {
-    std::optional<FoundCheckpoint> newest = newest_checkpoint(folder, warn);
-    if (!newest || !newest->state.stopping) return newest;
-    if (const auto best = Checkpoints(folder, 1).best()) newest = open_checkpoint(*best);
-    return newest;
-  });
+  return open_or_look(path, warn, look_for_result);
+}
+
+void warn_on_stderr(const std::string& text) {
+  fmt::print(stderr, "warning: {}\n", printable_message(text));
 }
 
 }  // namespace trireme::train

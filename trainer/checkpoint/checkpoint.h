@@ -7,13 +7,16 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
 
+#include "core/descriptor.h"
 #include "model/weights.h"
 #include "trainer/checkpoint/checkpoint_state.h"
+#include "trainer/checkpoint/safetensors.h"
 #include "trainer/checkpoint/snapshot.h"
 
 namespace trireme::model {
@@ -28,10 +31,31 @@ using Warn = std::function<void(const std::string&)>;
 inline constexpr const char* kModelFile = "model.safetensors";
 inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
 
+// The open files of a checkpoint. They can be read even if the checkpoint is deleted meanwhile, as
+// a run in progress deletes old ones.
+struct CheckpointFiles {
+  Descriptor model, optimizer, state, manifest;
+  uint64_t checksum = 0;  // of all files
+};
+
+// A checkpoint whose files are undamaged.
+struct FoundCheckpoint {
+  std::filesystem::path path;
+  CheckpointState state;
+  std::shared_ptr<const CheckpointFiles> files = {};  // set by the functions that find checkpoints
+
+  // Read the files. Throw DataError.
+  SafetensorsReader model() const;
+  SafetensorsReader optimizer() const;
+};
+
 struct SavedCheckpoint {
   std::filesystem::path path;
   std::string problem = {};  // why `latest` or `best` could not be updated; empty if they were
 };
+
+// Returns the name of a checkpoint's folder: "step-00001200".
+std::string checkpoint_name(int64_t step);
 
 // The checkpoints of one run.
 class Checkpoints {
@@ -55,8 +79,15 @@ class Checkpoints {
   // Returns the paths of all checkpoints, newest first, without opening them. Throws DataError if
   // the folder cannot be read.
   std::vector<std::filesystem::path> list() const;
-  // Returns the checkpoint that `best` names, if it exists, without opening it.
-  std::optional<std::filesystem::path> best() const;
+  // Returns the step of the newest checkpoint by its name, -1 if there is none. Throws like list().
+  int64_t newest_step() const;
+  // Copies a checkpoint of another run and, if given, that of its best evaluation, which become
+  // visible together. Requires that the folder has no checkpoints. Returns the path of the copy.
+  // Throws Error if that fails.
+  std::filesystem::path adopt(const FoundCheckpoint& checkpoint,
+                              const std::optional<FoundCheckpoint>& best) const;
+  // Makes `best` name the checkpoint of a step. Returns why that failed; empty on success.
+  std::string set_best(int64_t step) const;
   // Saves a checkpoint. When this returns, it is complete on disk, and `latest` and `best` are
   // updated. Then deletes old checkpoints, except this one and the best; those that have files of
   // their own besides a checkpoint's are renamed to set-aside-step-N with these files. If the
@@ -70,6 +101,10 @@ class Checkpoints {
   void discard(const std::string& name) const;
   // Renames a checkpoint to set-aside-step-... Returns its new path.
   std::filesystem::path set_aside(const std::string& name) const;
+  // Creates a temporary folder and calls work(its path), which fills and publishes it. If that
+  // fails, removes the folder and throws Error.
+  using Work = std::function<void(const std::filesystem::path&)>;
+  void with_temporary(const std::string& name, const Work& work) const;
   void write_files(const std::filesystem::path& to, const CheckpointState& state,
                    const Snapshot& snapshot, const std::stop_token& stop) const;
   void publish(const std::filesystem::path& temporary, const std::string& name) const;
@@ -80,11 +115,6 @@ class Checkpoints {
 
   std::filesystem::path folder_;
   int64_t keep_;
-};
-
-struct FoundCheckpoint {
-  std::filesystem::path path;
-  CheckpointState state;
 };
 
 // Opens a checkpoint. Verifies all files against the manifest, and the state against its valid
@@ -101,8 +131,10 @@ std::optional<FoundCheckpoint> newest_checkpoint(const std::filesystem::path& fo
 // of a run or a folder of checkpoints. Throws DataError if there is no undamaged one.
 FoundCheckpoint find_checkpoint(const std::filesystem::path& path, const Warn& warn);
 // Like find_checkpoint, but returns the best checkpoint, not the newest, of a run that was trained
-// with train.early_stopping.
+// with train.early_stopping; calls `warn` if it is missing, and returns the newest.
 FoundCheckpoint find_for_inference(const std::filesystem::path& path, const Warn& warn);
+// Returns whether the folder has a file that only checkpoints have, besides the model's.
+bool has_checkpoint_file(const std::filesystem::path& folder);
 // Prints "warning: ..." to stderr, for commands without a log.
 void warn_on_stderr(const std::string& text);
 

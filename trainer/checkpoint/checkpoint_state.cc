@@ -282,9 +282,7 @@ CheckpointState state_from_json(const std::string& text, const std::string& file
   const Fields fields(parsed);
   if (fields.has("format") &&
       fields.integer<int>("format", 1, std::numeric_limits<int>::max()) > kStateFormat) {
-    throw ConfigError(file, fmt::format("was written by a newer Trireme, in format {}; this "
-                                        "version reads formats up to {}; use the newer version",
-                                        json_text(parsed["format"]), kStateFormat));
+    throw newer_format_error(file, json_text(parsed["format"]), kStateFormat);
   }
   return state_from(fields);
 } catch (const ConfigError&) {
@@ -293,6 +291,12 @@ CheckpointState state_from_json(const std::string& text, const std::string& file
   throw DataError(file, fmt::format("is damaged: {}", json_problem(error)));
 } catch (const Error& error) {
   throw DataError(file, fmt::format("is damaged: {}", error.what()));
+}
+
+ConfigError newer_format_error(const std::string& file, const std::string& format, int newest) {
+  return {file, fmt::format("was written by a newer Trireme, in format {}; this version reads "
+                            "formats up to {}; use the newer version",
+                            format, newest)};
 }
 
 std::vector<std::string> changes(const RunData& before, const RunData& now) {

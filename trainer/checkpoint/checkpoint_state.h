@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/error.h"
 #include "data/fingerprint.h"
 #include "ops/loss_scale.h"
 
@@ -59,6 +60,9 @@ std::string to_json(const CheckpointState& state);
 // Parses state.json; `file` is its name in messages. Throws DataError naming the field if one is
 // missing, has the wrong type or is out of range, and ConfigError if a newer version wrote it.
 CheckpointState state_from_json(const std::string& text, const std::string& file);
+
+// Returns the error to throw if a file of a checkpoint has a format above the newest that is known.
+ConfigError newer_format_error(const std::string& file, const std::string& format, int newest);
 
 // Returns a human-readable line for each difference between the fingerprints: "training samples:
 // 1797 -> 900".

@@ -1,6 +1,5 @@
 #include "trainer/checkpoint/safetensors.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <sys/stat.h>
@@ -8,12 +7,12 @@
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/error.h"
+#include "core/file.h"
 #include "core/file_format.h"
 #include "core/half.h"
 #include "core/interrupted.h"
@@ -82,26 +81,17 @@ std::string safetensors_header(std::span<const SafetensorsEntry> entries,
 }
 
 SafetensorsReader::SafetensorsReader(const std::filesystem::path& path)
-    // O_NONBLOCK: opening a pipe must not block.
-    : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (file_ < 0)
-    throw DataError(path_.string(), std::string("cannot be read: ") + std::strerror(errno));
-  try {
-    if (!std::filesystem::is_regular_file(path)) {
-      throw DataError(path_.string(), "is not a regular file");
-    }
-    read_header();
-  } catch (...) {
-    ::close(file_);
-    throw;
-  }
-}
+    : SafetensorsReader(path, std::make_shared<const Descriptor>(open_to_read(path))) {}
 
-SafetensorsReader::~SafetensorsReader() { ::close(file_); }
+SafetensorsReader::SafetensorsReader(const std::filesystem::path& path,
+                                     std::shared_ptr<const Descriptor> file)
+    : path_(path), file_(std::move(file)) {
+  read_header();
+}
 
 void SafetensorsReader::read_header() {
   struct stat status {};
-  ::fstat(file_, &status);
+  ::fstat(file_->number(), &status);
   const auto size = static_cast<uint64_t>(status.st_size);
   uint64_t length = 0;
   if (size < sizeof length) throw DataError(path_.string(), "is too short for safetensors");
@@ -254,8 +244,8 @@ void SafetensorsReader::read_values(const Tensor& tensor, std::span<float> out) 
 
 void SafetensorsReader::read_at(uint64_t offset, void* out, size_t bytes) const {
   for (auto* to = static_cast<char*>(out); bytes > 0;) {
-    const ssize_t got =
-        retry_interrupted([&] { return ::pread(file_, to, bytes, static_cast<off_t>(offset)); });
+    const ssize_t got = retry_interrupted(
+        [&] { return ::pread(file_->number(), to, bytes, static_cast<off_t>(offset)); });
     if (got <= 0) throw DataError(path_.string(), "is truncated or cannot be read");
     to += got;
     offset += static_cast<uint64_t>(got);

@@ -7,11 +7,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "core/descriptor.h"
 #include "core/shape.h"
 
 namespace trireme::train {
@@ -31,9 +33,8 @@ class SafetensorsReader {
  public:
   // Throws DataError naming the file if it is not in this format or is truncated.
   explicit SafetensorsReader(const std::filesystem::path& path);
-  ~SafetensorsReader();
-  SafetensorsReader(const SafetensorsReader&) = delete;
-  SafetensorsReader& operator=(const SafetensorsReader&) = delete;
+  // Reads an open file, which may have been deleted; `path` is its name in errors.
+  SafetensorsReader(const std::filesystem::path& path, std::shared_ptr<const Descriptor> file);
 
   std::vector<std::string> names() const;
   // Returns the strings of "__metadata__".
@@ -65,7 +66,7 @@ class SafetensorsReader {
   void read_at(uint64_t offset, void* out, size_t bytes) const;
 
   std::filesystem::path path_;
-  int file_;
+  std::shared_ptr<const Descriptor> file_;
   std::map<std::string, Tensor> tensors_;
   std::map<std::string, std::string> metadata_;
 };

@@ -120,10 +120,12 @@ Located locate(const fs::path& path) {
       name.ends_with(kIndexEnd)) {
     return {path};
   }
-  const bool plain_folder = fs::is_directory(path, none) && !fs::exists(path / "manifest.json");
+  const bool folder = fs::is_directory(path, none);
+  // A checkpoint whose manifest is missing is incomplete, and its averages are in another file.
+  const bool plain_folder = folder && !has_checkpoint_file(path);
   if (plain_folder && fs::exists(path / kIndexFile)) return {path / kIndexFile};
   if (plain_folder && fs::exists(path / kModelFile)) return {path / kModelFile};
-  if (plain_folder || fs::exists(path / "manifest.json") || name == "best" || name == "latest") {
+  if (folder || name == "best" || name == "latest") {
     const FoundCheckpoint checkpoint = find_for_inference(path, warn_on_stderr);
     return {checkpoint.path / kModelFile, checkpoint};
   }
@@ -135,9 +137,8 @@ Located locate(const fs::path& path) {
 model::Weights read_weights(const Located& located) {
   if (located.file.extension() == ".onnx") return model::read_onnx(located.file).weights;
   if (located.file.string().ends_with(kIndexEnd)) return read_shards(located.file);
-  model::Weights weights = all_tensors(SafetensorsReader(located.file));
-  if (located.checkpoint) use_averages(*located.checkpoint, weights);
-  return weights;
+  return located.checkpoint ? train::read_weights(*located.checkpoint)
+                            : all_tensors(SafetensorsReader(located.file));
 }
 
 // Sets what samples.json of the run says to which a checkpoint belongs. The checkpoint may have
@@ -186,6 +187,12 @@ void for_each_position_table(const model::Graph& graph, Table table) {
 }  // namespace
 
 model::Weights read_weights(const fs::path& path) { return read_weights(locate(path)); }
+
+model::Weights read_weights(const FoundCheckpoint& checkpoint) {
+  model::Weights weights = all_tensors(checkpoint.model());
+  use_averages(checkpoint, weights);
+  return weights;
+}
 
 StoredModel read_stored_model(const fs::path& path) {
   const Located located = locate(path);

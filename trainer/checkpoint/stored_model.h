@@ -9,6 +9,7 @@
 
 #include "model/graph.h"
 #include "model/weights.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/transformers_config.h"
 #include "trainer/config/config.h"
 
@@ -19,6 +20,8 @@ namespace trireme::train {
 // file. Throws ConfigError if the path is none of these, and DataError if a file is damaged.
 // With an index, each tensor is that of the shard that the index states.
 model::Weights read_weights(const std::filesystem::path& path);
+// Returns those of a checkpoint, with the averages of parameters if it has them.
+model::Weights read_weights(const FoundCheckpoint& checkpoint);
 
 // A model that a network can start from.
 struct StoredModel {

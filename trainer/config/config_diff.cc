@@ -73,6 +73,9 @@ class Comparison {
       } else if (field->is_repeated()) {
         elements(name, a, b, field, rule);
       } else {
+        if (field->options().GetExtension(presence_counts)) {
+          add(name, presence_text(a, field), presence_text(b, field), rule);
+        }
         const Message* in_a = submessage(a, field);
         const Message* in_b = submessage(b, field);
         if (in_a || in_b) compare(name, in_a, in_b, rule);
@@ -83,6 +86,10 @@ class Comparison {
  private:
   void add(const std::string& path, std::string a, std::string b, Rule rule) {
     if (a != b) differences.push_back({path, std::move(a), std::move(b), rule});
+  }
+
+  static std::string presence_text(const Message* message, const FieldDescriptor* field) {
+    return message && message->GetReflection()->HasField(*message, field) ? "set" : "";
   }
 
   // The stricter of the two rules applies.

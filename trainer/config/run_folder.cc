@@ -29,21 +29,35 @@ std::string as_file_name(std::string name) {
   return name;
 }
 
+[[noreturn]] void refuse_folder(const fs::path& path, const std::string& cause) {
+  throw Error(fmt::format("run folder {} cannot be used: {}; choose another with --run-dir",
+                          path.string(), cause));
+}
+
 }  // namespace
 
-fs::path default_run_folder(const RunConfig& config) {
+fs::path create_run_folder(const RunConfig& config) {
   const auto now = fmt::localtime(std::time(nullptr));
-  const fs::path wanted =
-      fs::path("runs") / fmt::format("{}-{:%Y%m%d-%H%M%S}", as_file_name(model_name(config)), now);
+  const fs::path wanted = fs::path(kRunsFolder) /
+                          fmt::format("{}-{:%Y%m%d-%H%M%S}", as_file_name(model_name(config)), now);
   fs::path path = wanted;
-  std::error_code none;
-  for (int i = 2; fs::exists(path, none); ++i) path = wanted.string() + fmt::format("-{}", i);
+  try {
+    create_folders(kRunsFolder);
+  } catch (const Error& error) {
+    refuse_folder(path, error.what());
+  }
+  for (int i = 2; ::mkdir(path.c_str(), 0777) != 0; ++i) {
+    if (errno != EEXIST) refuse_folder(path, std::strerror(errno));
+    path = wanted.string() + fmt::format("-{}", i);
+  }
   return path;
 }
 
 RunFolder find_run(const fs::path& path) {
   std::error_code error;
-  if (!fs::exists(path, error)) {
+  // `best` and `latest` may be missing: each checkpoint records what they should name.
+  const bool pointer = path.filename() == "best" || path.filename() == "latest";
+  if (!fs::exists(path, error) && !(pointer && fs::is_directory(path.parent_path(), error))) {
     if (error) throw ConfigError(path.string(), "cannot be read: " + error.message());
     throw ConfigError(
         path.string(),
@@ -61,6 +75,17 @@ RunFolder find_run(const fs::path& path) {
       fmt::format("no {} here or above: this is not the folder of a run; a checkpoint "
                   "is only used within its run's folder",
                   run.config().filename().string()));
+}
+
+fs::path run_of_checkpoint(const fs::path& path) {
+  fs::path resolved = fs::weakly_canonical(path);
+  if (!resolved.has_filename()) resolved = resolved.parent_path();
+  if (fs::is_directory(resolved / "checkpoints")) return resolved;
+  if (resolved.filename() == "checkpoints") return resolved.parent_path();
+  if (resolved.parent_path().filename() == "checkpoints") {
+    return resolved.parent_path().parent_path();
+  }
+  return {};
 }
 
 fs::path RunFolder::log(int rank) const { return path / "log" / fmt::format("rank-{}.log", rank); }
@@ -138,11 +163,9 @@ void RunFolder::prepare() const {
     write_durably(probe, "");
     fs::remove(probe);
   } catch (const fs::filesystem_error& error) {
-    throw Error(fmt::format("run folder {} cannot be used: {}; choose another with --run-dir",
-                            path.string(), error.code().message()));
+    refuse_folder(path, error.code().message());
   } catch (const Error& error) {
-    throw Error(fmt::format("run folder {} cannot be used: {}; choose another with --run-dir",
-                            path.string(), error.what()));
+    refuse_folder(path, error.what());
   }
 }
 

@@ -11,8 +11,12 @@
 
 namespace trireme::train {
 
-// Returns the path of a new folder, runs/<model>-<date>-<time>.
-std::filesystem::path default_run_folder(const RunConfig& config);
+// The folder of runs without run_dir, in the working directory.
+inline constexpr const char* kRunsFolder = "runs";
+// Creates a folder runs/<model>-<date>-<time>, with a suffix -2, -3, ... if there is one already,
+// for example of a run that started in the same second. Returns its path. Throws Error if that
+// fails.
+std::filesystem::path create_run_folder(const RunConfig& config);
 
 // The paths of a run's files.
 struct RunFolder {
@@ -44,6 +48,9 @@ struct RunFolder {
 // Returns the run that a path belongs to: its folder, a checkpoint in it, `best` or `latest`.
 // Throws ConfigError if the path does not exist or does not belong to a run.
 RunFolder find_run(const std::filesystem::path& path);
+// Returns the folder of the run that the path of a run, its checkpoints, a checkpoint, `best` or
+// `latest` names, by the names of folders alone, or an empty path.
+std::filesystem::path run_of_checkpoint(const std::filesystem::path& path);
 
 // The lock on a run's folder, so that only one run writes to it.
 class RunLock : public FolderLock {

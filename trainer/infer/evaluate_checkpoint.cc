@@ -1,5 +1,7 @@
 #include "trainer/infer/evaluate_checkpoint.h"
 
+#include <fmt/format.h>
+
 #include "comm/control.h"
 #include "data/external_data.h"
 #include "data/fingerprint.h"
@@ -45,8 +47,8 @@ CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
   const std::string problem = padding_problem(config, model->graph(), *dataset);
   if (communicator.rank() == 0 && !problem.empty()) warn_on_stderr(problem);
   RankProperties properties = sample_properties(*dataset);
-  properties.emplace_back("step of " + checkpoint.path.string(),
-                          std::to_string(checkpoint.state.step));
+  properties.emplace_back("checksum of " + checkpoint.path.string(),
+                          fmt::format("{:016x}", checkpoint.files->checksum));
   require_same_properties(communicator, properties);
   Evaluation result = evaluator->run([] { return false; }, with_details);
   const data::BadRecords opened = dataset->bad_records();

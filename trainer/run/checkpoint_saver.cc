@@ -96,7 +96,17 @@ void CheckpointSaver::handle_outcome(const SaveOutcome& outcome) {
   if (record_success(outcome)) return;
   const bool stops = config_.checkpoint().on_error() == CheckpointConfig::STOP;
   if (stops) failure_ = describe_failure(outcome);
-  reporter_.warn(describe_failure(outcome) + (stops ? "" : "; training continues"));
+  warn_of_failure(outcome, stops ? "" : "; training continues");
+}
+
+// Warns once of each cause until a save succeeds: if the disk is full, all saves fail.
+void CheckpointSaver::warn_of_failure(const SaveOutcome& outcome, const std::string& consequence) {
+  ++failed_saves_;
+  const size_t colon = outcome.error.rfind(": ");  // after the path and what failed
+  const std::string cause =
+      colon == std::string::npos ? outcome.error : outcome.error.substr(colon);
+  if (!causes_.insert(cause).second) return;
+  reporter_.warn(describe_failure(outcome) + consequence);
 }
 
 // Returns whether the save succeeded, and reports it if it did.
@@ -108,6 +118,12 @@ bool CheckpointSaver::record_success(const SaveOutcome& outcome) {
     reporter_.warn(fmt::format("{} is saved, but {}", outcome.path.string(), outcome.problem));
   }
   if (outcome.state.is_best()) state_.best = outcome.state.best;
+  if (failed_saves_ > 1) {
+    reporter_.warn(fmt::format("{} is saved; {} saves since the one before it have failed",
+                               outcome.path.string(), failed_saves_));
+  }
+  failed_saves_ = 0;
+  causes_.clear();
   reporter_.saved(outcome);
   return true;
 }
@@ -143,7 +159,7 @@ void CheckpointSaver::save_final() {
 bool CheckpointSaver::final_save_is_needed() {
   if (writer_->writing()) {
     const SaveOutcome outcome = writer_->wait();
-    if (!record_success(outcome)) reporter_.warn(describe_failure(outcome));
+    if (!record_success(outcome)) warn_of_failure(outcome, "");
     if (writer_->writing()) throw Error(describe_failure(outcome));
   }
   std::error_code none;

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "comm/communicator.h"
@@ -23,8 +24,8 @@ class CheckpointSaver {
                   CheckpointState& state, const StateArrays& arrays,
                   const Predictions& predictions);
 
-  // Must be called on rank 0 before anything is saved. `newest` is the checkpoint that the run
-  // resumes from, if it is in the run's own folder.
+  // Must be called on rank 0 before anything is saved. `newest` is the checkpoint in the run's
+  // folder that the run resumes from, if any.
   void open(Checkpoints checkpoints, const std::optional<std::filesystem::path>& newest);
 
   // Compares an evaluation of the current state with the best so far. If it is better, is_best()
@@ -52,6 +53,7 @@ class CheckpointSaver {
   void handle_outcome(const SaveOutcome& outcome);
   bool record_success(const SaveOutcome& outcome);
   std::string describe_failure(const SaveOutcome& outcome) const;
+  void warn_of_failure(const SaveOutcome& outcome, const std::string& consequence);
 
   const RunConfig& config_;
   comm::Communicator& communicator_;
@@ -66,6 +68,8 @@ class CheckpointSaver {
   int64_t saved_at_ = -1;
   std::filesystem::path newest_;        // complete checkpoint of this run
   std::string problem_;                 // with `latest` or `best`, already reported as a warning
+  std::set<std::string> causes_;        // of failed saves, already reported as warnings
+  int64_t failed_saves_ = 0;            // since the last that succeeded
   std::optional<std::string> failure_;  // why the run must stop
 };
 

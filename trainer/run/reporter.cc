@@ -128,6 +128,7 @@ void Reporter::start(const RunInfo& info, const std::optional<FoundCheckpoint>& 
   tokens_per_sample_ = info.tokens_per_sample;
   work_ = info.work;
   best_metric_ = best_metric(config_, info.predictions);
+  resume_ = info.resume;
   progress_ = make_progress(config_.train().epochs(), info.total_steps);
   for (const std::string& line :
        opening_lines(config_, communicator_.size(), folder_, info, resumed)) {
@@ -443,7 +444,7 @@ Summary Reporter::end(const CheckpointState& state, const Ending& ending,
   warn_of_sink_problems();
   for (const std::string& line : closing_lines(summary, best_checkpoint_)) note(line);
   for (const std::string& line : dropped_lines(hub_.dropped()->get())) note(line);
-  if (ending.status == "stopped") note(stopped_line(folder_));
+  if (ending.status == "stopped") note(stopped_line(folder_, resume_));
   return summary;
 }
 

@@ -131,6 +131,7 @@ class Reporter {
   const RunConfig& config_;
   comm::Communicator& communicator_;
   RunFolder folder_;
+  std::string resume_;  // the option --resume
   bool quiet_;
   MetricsHub hub_;
   std::unique_ptr<Progress> progress_;  // writes its text to the hub

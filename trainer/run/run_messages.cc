@@ -122,9 +122,10 @@ std::vector<std::string> dropped_lines(std::span<const DropCounts::Count> counts
   return lines;
 }
 
-std::string stopped_line(const RunFolder& folder) {
-  return "stopped by a signal and saved; to resume, run the same command with --run-dir " +
-         folder.path.string();
+std::string stopped_line(const RunFolder& folder, const std::string& resume) {
+  return fmt::format(
+      "stopped by a signal and saved; to resume, run the same command with --run-dir {}{}",
+      folder.path.string(), resume == "auto" ? "" : " --resume auto");
 }
 
 }  // namespace trireme::train

@@ -28,6 +28,7 @@ struct RunInfo {
   std::string recomputation;             // see recomputation_text
   std::string initial;  // source of the initial parameters; empty if they are random
   std::string padding;  // see padding_text
+  std::string resume;   // the option --resume
   std::string training_data;
   std::string evaluation_data;
   data::BadRecords bad_records;  // skipped when the files were opened
@@ -62,6 +63,6 @@ std::vector<std::string> closing_lines(const Summary& summary,
 // Returns a line for each sink that has dropped records.
 std::vector<std::string> dropped_lines(std::span<const DropCounts::Count> counts);
 // Returns how to resume a run that was stopped.
-std::string stopped_line(const RunFolder& folder);
+std::string stopped_line(const RunFolder& folder, const std::string& resume);
 
 }  // namespace trireme::train

@@ -24,20 +24,8 @@
 #include "trainer/step/training_program.h"
 
 namespace trireme::train {
-namespace {
 
 namespace fs = std::filesystem;
-
-// Returns the run folder that a path given to --resume belongs to, or an empty path.
-fs::path run_of(const fs::path& resume) {
-  const fs::path path = fs::weakly_canonical(resume);
-  if (fs::is_directory(path / "checkpoints")) return path;
-  if (path.filename() == "checkpoints") return path.parent_path();
-  if (path.parent_path().filename() == "checkpoints") return path.parent_path().parent_path();
-  return {};
-}
-
-}  // namespace
 
 bool RunSetup::prepare() {
   return stage(&RunSetup::open_machine) && stage(&RunSetup::open_folder) &&
@@ -150,6 +138,7 @@ void RunSetup::open_folder() {
                                     .straggler = watch.straggler_fraction(),
                                     .log = folder.log(communicator_.rank())});
   communicator_.ledger().set_roles(rank_roles(config_.run, communicator_.size()));
+  require_newest_on_rank_0(communicator_, folder.checkpoints());
   parts_.reporter = std::make_unique<Reporter>(config_.run, communicator_, folder, options_.quiet);
   const RunLock* lock = parts_.lock.get();
   if (lock && !lock->problem().empty()) parts_.reporter->warn(lock->problem());
@@ -161,8 +150,8 @@ std::string RunSetup::choose_folder() {
   RunFolder& folder = parts_.folder;
   folder.path = config_.run.run_dir();
   const bool from_path = options_.resume != "auto" && options_.resume != "never";
-  if (folder.path.empty() && from_path) folder.path = run_of(options_.resume);
-  if (folder.path.empty()) folder.path = default_run_folder(config_.run);
+  if (folder.path.empty() && from_path) folder.path = run_of_checkpoint(options_.resume);
+  if (folder.path.empty()) folder.path = create_run_folder(config_.run);
   folder.require_own_files(config_.run);
   folder.prepare();
   parts_.lock = std::make_unique<RunLock>(folder.path);
@@ -246,10 +235,8 @@ void RunSetup::create_saver() {
                                         parts_.step->state(), parts_.predictions);
   comm::together(communicator_, [&] {
     if (communicator_.rank() != 0) return;
-    std::optional<fs::path> newest;
-    if (start_.resumes_own_checkpoint()) newest = parts_.resumed->path;
     parts_.saver->open(Checkpoints(parts_.folder.checkpoints(), config_.run.checkpoint().keep()),
-                       newest);
+                       start_.saved());
   });
 }
 
@@ -300,6 +287,7 @@ RunInfo RunSetup::info() const {
   }
   info.recomputation = recomputation_text(parts_.step->program());
   info.initial = start_.initial();
+  info.resume = options_.resume;
   info.training_data = training.description();
   info.evaluation_data = evaluation.description();
   info.bad_records = bad_records_at_open(training, evaluation, config_.run.data().has_holdout());

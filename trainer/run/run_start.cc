@@ -34,7 +34,7 @@ std::vector<std::string> split(const std::string& names) {
 
 int64_t RunStart::open_initial() {
   const bool never = options_.resume == "never";
-  const std::vector<fs::path> own = never ? std::vector<fs::path>() : saved();
+  const std::vector<fs::path> own = never ? std::vector<fs::path>() : own_checkpoints();
   if (own.empty() && (never || options_.resume == "auto")) return open_init_from();
   if (!has_learned_positions(parts_.graph)) return 0;
   if (!own.empty()) {
@@ -69,7 +69,7 @@ void RunStart::fit_initial() {
 }
 
 // Returns the checkpoints in run_dir, newest first. Used before the run folder has been chosen.
-std::vector<fs::path> RunStart::saved() const {
+std::vector<fs::path> RunStart::own_checkpoints() const {
   const RunFolder own{config_.run.run_dir()};
   if (own.path.empty()) return {};
   return Checkpoints(own.checkpoints(), 1).list();
@@ -111,57 +111,47 @@ std::string RunStart::load_on_rank_0() {
   compare_data();
   parts_.reporter->resume_changes(*resumed, changes);
   load_checkpoint(*resumed);
-  if (resumes_own_checkpoint()) {
-    resumed->path =
-        Checkpoints(parts_.folder.checkpoints(), 1)
-            .continue_from(resumed->path, resumed->state.step,
-                           [&](const std::string& text) { parts_.reporter->alert(text); });
-  }
   drop_invalid_best(resumed->state);
+  continue_from(*resumed);
+  keep_best(resumed->state);
   return resumed->path.string() + '\0' + to_json(resumed->state);
 }
 
 std::optional<FoundCheckpoint> RunStart::choose_checkpoint() const {
   const fs::path own = parts_.folder.checkpoints();
-  if (options_.resume == "auto") {
-    return newest_checkpoint(own, [&](const std::string& text) { warn(text); });
-  }
-  const bool has_own = !Checkpoints(own, 1).list().empty();
-  if (options_.resume != "never") return checkpoint_of_path(has_own);
-  if (has_own) {
+  const Warn warning = [&](const std::string& text) { warn(text); };
+  if (options_.resume == "auto") return newest_checkpoint(own, warning);
+  if (options_.resume != "never") return checkpoint_of_path();
+  if (!checkpoints().list().empty()) {
     throw ConfigError(
         config_.where("run_dir"),
         parts_.folder.path.string() +
             " already holds checkpoints, which --resume never would overwrite; remove them or "
             "choose another --run-dir");
   }
-  Checkpoints(own, 1).remove_pointers();
+  checkpoints().remove_pointers();
   return std::nullopt;
 }
 
-FoundCheckpoint RunStart::checkpoint_of_path(bool has_own) const {
-  if (std::error_code none; !fs::exists(options_.resume, none)) {
-    const std::vector<std::string> words = {"auto", "never"};
-    throw DataError("--resume " + options_.resume,
-                    "no such folder" + did_you_mean(options_.resume, words));
+// Returns the checkpoint that --resume names. If it belongs to another run, and this run has
+// checkpoints of its own, which a start by the same command has saved, returns the newest of these.
+std::optional<FoundCheckpoint> RunStart::checkpoint_of_path() const {
+  const Warn warning = [&](const std::string& text) { warn(text); };
+  const std::vector<std::string> words = {"auto", "never"};
+  const std::string meant = did_you_mean(options_.resume, words);
+  std::error_code none;
+  const bool exists = fs::exists(options_.resume, none);
+  const fs::path run = fs::weakly_canonical(parts_.folder.path);
+  if (meant.empty() && run_of_checkpoint(options_.resume) != run) {
+    if (auto own = newest_checkpoint(parts_.folder.checkpoints(), warning)) {
+      warn(fmt::format("{} has checkpoints: the run goes on from the newest of them, not from {}",
+                       parts_.folder.path.string(), options_.resume));
+      return own;
+    }
   }
-  FoundCheckpoint found =
-      find_checkpoint(options_.resume, [&](const std::string& text) { warn(text); });
-  if (!has_own || is_own(found)) return found;
-  throw ConfigError(
-      config_.where("run_dir"),
-      fmt::format(
-          "{} already holds checkpoints, which would be mixed with those of a run resumed from "
-          "{}; choose another --run-dir, or resume its own run with --resume auto",
-          parts_.folder.path.string(), found.path.string()));
+  if (!exists) throw DataError("--resume " + options_.resume, "no such folder" + meant);
+  return find_checkpoint(options_.resume, warning);
 }
-
-// Returns whether the checkpoint is in this run's folder.
-bool RunStart::is_own(const FoundCheckpoint& checkpoint) const {
-  return fs::equivalent(fs::absolute(checkpoint.path / ".."), parts_.folder.checkpoints());
-}
-
-bool RunStart::resumes_own_checkpoint() const { return parts_.resumed && is_own(*parts_.resumed); }
 
 // Throws DataError if the data is known to differ from that of the checkpoint, unless the user
 // accepts that.
@@ -228,6 +218,7 @@ void RunStart::load_parts() {
     return name.starts_with(kAveragePrefix + std::string("."));
   });
   if (state.parameters().is_distributed() && !has_averages) parts_.step->restart_averages();
+  read_part_ = {};  // closes the files
 }
 
 // Sets the state of training. Called on all ranks.
@@ -244,33 +235,78 @@ void RunStart::resume_from(const std::string& path, const std::string& state_tex
   if (state.loss_scale) step.optimizer().set_loss_scale(*state.loss_scale, step.stream());
 }
 
-// Removes the best evaluation from the state if it is no longer valid: its checkpoint may be of an
-// abandoned later part of the run or in another run's folder, or it may have been measured on other
-// samples or by another metric.
+// Removes the results of evaluations from the state if later ones cannot be compared with them,
+// since they were of other samples or by another metric, or if the best is no longer kept.
 void RunStart::drop_invalid_best(CheckpointState& state) const {
   const bool same_samples = !state.data || state.data->evaluation == data_->evaluation;
+  if (!same_samples) state.stopping.reset();  // which counts evaluations by a metric of its own
   const std::string metric = best_metric(config_.run, parts_.predictions);
   const bool same_metric = state.best && state.best->metric == metric;
-  const bool is_there = Checkpoints(parts_.folder.checkpoints(), 1).best().has_value();
-  if (same_samples && same_metric && is_there) return;
+  if (!same_samples || !same_metric || !config_.run.checkpoint().keep_best()) state.best.reset();
+}
+
+// Makes the checkpoint the newest in the run's folder. One of another run is copied, with that of
+// its best evaluation, so that the run can go on and end with them.
+void RunStart::continue_from(FoundCheckpoint& checkpoint) {
+  const bool own =
+      fs::equivalent(fs::absolute(checkpoint.path / ".."), parts_.folder.checkpoints());
+  fs::path path = checkpoint.path;
+  if (!own) path = checkpoints().adopt(checkpoint, best_beside(checkpoint));
+  saved_ = checkpoints().continue_from(
+      path, checkpoint.state.step, [&](const std::string& text) { parts_.reporter->alert(text); });
+  if (own) checkpoint.path = *saved_;
+}
+
+// Returns the checkpoint of the best evaluation in the folder of a checkpoint of another run;
+// nothing if it is that checkpoint itself or cannot be read.
+std::optional<FoundCheckpoint> RunStart::best_beside(const FoundCheckpoint& checkpoint) const {
+  const std::optional<BestEvaluation>& best = checkpoint.state.best;
+  if (!best || checkpoint.state.is_best()) return std::nullopt;
+  const fs::path folder = fs::canonical(checkpoint.path).parent_path();
+  const fs::path path = folder / checkpoint_name(best->step);
+  if (std::error_code none; !fs::exists(path, none)) return std::nullopt;
+  try {
+    return open_checkpoint(path);
+  } catch (const DataError& error) {
+    warn(error.what());
+    return std::nullopt;
+  }
+}
+
+// Makes `best` name the checkpoint of the best evaluation so far. If it is missing, the best of the
+// later evaluations takes its place.
+void RunStart::keep_best(CheckpointState& state) const {
+  if (!state.best) return;
+  const fs::path path = parts_.folder.checkpoints() / checkpoint_name(state.best->step);
+  std::error_code none;
+  if (fs::exists(path, none)) {
+    const std::string problem = checkpoints().set_best(state.best->step);
+    if (!problem.empty()) warn(problem);
+    return;
+  }
+  parts_.reporter->alert(fmt::format(
+      "the best checkpoint so far, {} with {} {:.6g}, is missing: the best of the evaluations from "
+      "here on takes its place",
+      path.string(), state.best->metric, state.best->value));
   state.best.reset();
-  // The next evaluation is then the best so far, and early stopping counts from it.
-  state.stopping.reset();
 }
 
 std::optional<BestCheckpoint> RunStart::load_best() {
   std::string found;
-  std::optional<FoundCheckpoint> best;
   comm::together(communicator_, [&] {
     if (communicator_.rank() != 0) return;
-    const auto path = Checkpoints(parts_.folder.checkpoints(), 1).best();
-    if (!path) return warn("no evaluation gave a finite value, so there is no best checkpoint");
-    best = open_checkpoint(*path);
+    const std::optional<BestEvaluation>& saved = parts_.state.best;
+    fs::path path;
+    if (saved) path = parts_.folder.checkpoints() / checkpoint_name(saved->step);
+    if (std::error_code none; !saved || !fs::exists(path, none)) {
+      return warn("there is no best checkpoint, so the run ends with its last state");
+    }
+    const FoundCheckpoint best = open_checkpoint(path);
     // Averages, if it has them, also without optimizer.ema, as export, eval and predict.
-    initial_ = InitialValues{read_model(*best, parts_.graph), ""};
+    initial_ = InitialValues{read_model(best, parts_.graph), ""};
     load_initial();
     parts_.step->restart_averages();
-    found = to_json(best->state);
+    found = to_json(best.state);
   });
   found = broadcast(communicator_, found, 0);
   if (found.empty()) return std::nullopt;
@@ -279,6 +315,31 @@ std::optional<BestCheckpoint> RunStart::load_best() {
   load_parts();
   parts_.step->parameters_changed();
   return BestCheckpoint{state.step, state.epoch};
+}
+
+void require_newest_on_rank_0(comm::Communicator& communicator, const fs::path& checkpoints) {
+  int64_t newest = -1;
+  comm::together(communicator, [&] {
+    // The other ranks of a host see the same.
+    if (communicator.placement().local_rank == 0)
+      newest = Checkpoints(checkpoints, 1).newest_step();
+  });
+  const std::vector<std::string> steps = all_gather(communicator, std::to_string(newest));
+  const auto step_of = [&](size_t rank) { return std::stoll(steps[rank]); };
+  size_t ahead = 0;
+  for (size_t rank = 1; rank < steps.size(); ++rank) {
+    if (step_of(rank) > step_of(ahead)) ahead = rank;
+  }
+  if (ahead == 0) return;
+  const auto hosts = all_gather(communicator, communicator.placement().host_name);
+  throw comm::AgreedError(
+      fmt::format(
+          "{}: rank {} (host {}) sees {} there, but rank 0 (host {}), which reads and writes "
+          "checkpoints, sees {}: the hosts do not share this folder. Put run_dir on a file system "
+          "that all hosts share, start rank 0 on host {}, or copy the newest checkpoint to host {}",
+          checkpoints.string(), ahead, hosts[ahead], checkpoint_name(step_of(ahead)), hosts[0],
+          step_of(0) < 0 ? "no checkpoint" : checkpoint_name(step_of(0)), hosts[ahead], hosts[0]),
+      ExitCode::kBadData, 0);
 }
 
 }  // namespace trireme::train

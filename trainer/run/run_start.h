@@ -39,23 +39,27 @@ class RunStart {
   // Loads the best checkpoint of the run, at its end, and returns its position. If there is none,
   // because no evaluation gave a finite value, changes nothing and returns nullopt. Collective.
   std::optional<BestCheckpoint> load_best();
-  // Returns whether the run resumes from a checkpoint of its own folder. Only on rank 0.
-  bool resumes_own_checkpoint() const;
+  // Returns the checkpoint in the run's folder that holds the initial state; nothing if the run
+  // does not resume. Only on rank 0.
+  const std::optional<std::filesystem::path>& saved() const { return saved_; }
 
  private:
-  std::vector<std::filesystem::path> saved() const;
+  std::vector<std::filesystem::path> own_checkpoints() const;
   int64_t open_init_from();
   std::string load_on_rank_0();
   std::optional<FoundCheckpoint> choose_checkpoint() const;
-  FoundCheckpoint checkpoint_of_path(bool has_own) const;
-  bool is_own(const FoundCheckpoint& checkpoint) const;
+  std::optional<FoundCheckpoint> checkpoint_of_path() const;
   void compare_data() const;
+  void continue_from(FoundCheckpoint& checkpoint);
+  std::optional<FoundCheckpoint> best_beside(const FoundCheckpoint& checkpoint) const;
+  void keep_best(CheckpointState& state) const;
   void broadcast_arrays() const;
   void load_checkpoint(const FoundCheckpoint& checkpoint);
   void load_initial();
   void load_parts();
   void resume_from(const std::string& path, const std::string& state);
   void drop_invalid_best(CheckpointState& state) const;
+  Checkpoints checkpoints() const { return {parts_.folder.checkpoints(), 1}; }
   void warn(const std::string& text) const { parts_.reporter->warn(text); }
 
   const Config& config_;
@@ -66,9 +70,16 @@ class RunStart {
   std::optional<StoredModel> stored_;
   std::optional<InitialValues> initial_;
   std::optional<RunData> data_;
+  std::optional<std::filesystem::path> saved_;
   // The distributed tensors to load, see StateArrays::put_parts.
   std::vector<std::string> parts_to_load_;
   StateArrays::Read read_part_;
 };
+
+// Throws AgreedError (kBadData) on all ranks if another host has a newer checkpoint in this folder
+// than the host of rank 0, which reads and writes them: the hosts do not share the folder.
+// Collective.
+void require_newest_on_rank_0(comm::Communicator& communicator,
+                              const std::filesystem::path& checkpoints);
 
 }  // namespace trireme::train
