@@ -101,6 +101,12 @@ std::unique_ptr<Dataset> open_format(const DataConfig& config, Part part, Part f
   throw ConfigError("data", "has no format");  // unreachable: check() has verified it
 }
 
+// Returns the configuration with the path of data.root, which may be relative to an installation.
+DataConfig located(DataConfig config) {
+  if (config.has_root()) config.set_root(find_shared(config.root()));
+  return config;
+}
+
 // Runs with different seeds are evaluated on the same masks.
 constexpr uint64_t kEvaluationMaskSeed = 1;
 
@@ -141,14 +147,24 @@ Checksums Dataset::checksums() const {
   return sums;
 }
 
+std::optional<NumberFormat> number_format(const DataConfig& config) {
+  if (config.has_csv()) {
+    return NumberFormat{.scale = config.csv().scale(), .regression = config.csv().regression()};
+  }
+  if (!config.has_npy()) return NumberFormat{.scale = 1.0F / 255};
+  try {
+    return npy_number_format(located(config));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
                                       const OpenOptions& options) {
   check(config);
   const bool holds_out = config.has_holdout() && !config.has_text();
   const Part files = holds_out ? Part::kTraining : part;
-  DataConfig located = config;
-  if (config.has_root()) located.set_root(find_shared(config.root()));
-  std::unique_ptr<Dataset> dataset = open_format(located, part, files, options);
+  std::unique_ptr<Dataset> dataset = open_format(located(config), part, files, options);
   if (transforms(config) && !decodes(config)) {
     dataset = with_transforms(std::move(dataset), config, part, options);
   }

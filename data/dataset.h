@@ -154,6 +154,14 @@ struct OpenOptions {
 std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
                                       const OpenOptions& options = {});
 
+// What a configuration, and the headers of .npy files, tell about the samples before they are read.
+struct NumberFormat {
+  float scale = 1;          // SampleSpec::scale
+  bool regression = false;  // targets are numbers instead of classes
+};
+// Returns nullopt if the .npy files cannot be read, which open_dataset() reports.
+std::optional<NumberFormat> number_format(const DataConfig& config);
+
 // Throws DataError unless the evaluation samples have the same shapes, types and classes as the
 // training samples. They can differ if they come from separate files.
 void check_compatible(const Dataset& training, const Dataset& evaluation);

@@ -23,6 +23,9 @@
 namespace trireme::cli {
 namespace {
 
+// Choosing what to compute again takes seconds for more.
+constexpr size_t kMaxRecomputedLayers = 2000;
+
 struct InspectOptions : TargetOptions {
   int ranks = 0;
   PlannedHosts hosts;
@@ -115,11 +118,14 @@ std::string added_text(const model::Program& program, const RankPlan& plan,
 // Prints the memory of a rank by use with each way to reduce it, and the way that training takes.
 void print_choices(const Target& target, const model::Graph& graph, const RankPlan& plan,
                    const Measured& measured) {
+  const bool recomputes = graph.nodes.size() <= kMaxRecomputedLayers;
   fmt::print(
-      "\nMemory of each rank{} by choice: shards, and no or as much recomputation as saves "
-      "memory.\n\"again\" counts the operations of the forward pass that run again in the backward "
-      "pass{}\n",
+      "\nMemory of each rank{} by choice: shards, and {}.\n\"again\" counts the operations of the "
+      "forward pass that run again in the backward pass{}\n",
       has_stages(target) ? " of the stage that needs most" : "",
+      recomputes ? std::string("no or as much recomputation as saves memory")
+                 : fmt::format("no recomputation, which is tried for up to {} layers",
+                               kMaxRecomputedLayers),
       measured.problem.empty()
           ? fmt::format(", and their time per step of {} pass{}, measured on this machine",
                         plan.batch.passes, plan.batch.passes == 1 ? "" : "es")
@@ -149,6 +155,7 @@ void print_choices(const Target& target, const model::Graph& graph, const RankPl
     Target choice = target;
     choice.config.run.mutable_parallel()->set_shard(shard);
     for (const size_t limit : {0, 1}) {
+      if (limit > 0 && !recomputes) continue;
       const train::TrainingProgram compiled = plan_choice(choice, graph, plan, limit);
       row_of(choice.config.run, compiled.memory, *compiled.program, "");
     }

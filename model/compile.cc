@@ -1,10 +1,13 @@
 #include "model/compile.h"
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <span>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "core/alignment.h"
 #include "model/activations.h"
@@ -327,12 +330,17 @@ void place_arguments(CompiledNetwork& network) {
 // Sets Operation::final_end.
 void find_final_gradients(CompiledNetwork& network, const Parameters& parameters) {
   const std::vector<int> last = last_writes(network, parameters);
-  for (const int writer : last) {
-    if (writer < 0) continue;
-    int64_t& end = network.operations[writer].final_end;
-    end = parameters.trained_elements;
-    for (size_t p = 0; p < last.size(); ++p) {
-      if (last[p] > writer) end = std::min(end, parameters.all[p].begin);
+  std::vector<std::pair<int, int64_t>> written;  // by which operation, and where
+  for (size_t p = 0; p < last.size(); ++p) {
+    if (last[p] >= 0) written.emplace_back(last[p], parameters.all[p].begin);
+  }
+  std::ranges::sort(written, std::greater{});
+  int64_t later = parameters.trained_elements;  // the first that a later operation writes
+  for (size_t i = 0; i < written.size();) {
+    const int writer = written[i].first;
+    network.operations[writer].final_end = later;
+    for (; i < written.size() && written[i].first == writer; ++i) {
+      later = std::min(later, written[i].second);
     }
   }
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "core/alignment.h"
 #include "core/random.h"
@@ -13,19 +14,22 @@
 namespace trireme::model {
 namespace {
 
+using Indices = std::unordered_map<std::string, int>;  // by name
+
 template <class Named>
-int index_of(const std::vector<Named>& all, const std::string& name) {
-  const auto found = std::find_if(all.begin(), all.end(),
-                                  [&](const Named& candidate) { return candidate.name == name; });
-  return found == all.end() ? -1 : static_cast<int>(found - all.begin());
+Indices indices_of(const std::vector<Named>& all) {
+  Indices indices;
+  for (size_t i = 0; i < all.size(); ++i) indices.emplace(all[i].name, static_cast<int>(i));
+  return indices;
 }
 
 // Add a parameter or a running statistic, unless there is one of this name, and return its index.
 // Throws Error if layers that share a parameter disagree about its shape.
-int declare(const std::string& name, const Signature::Parameter& declared, Parameters& parameters) {
-  const int known = index_of(parameters.all, name);
-  if (known < 0) {
-    const auto index = static_cast<int>(parameters.all.size());
+int declare(const std::string& name, const Signature::Parameter& declared, Indices& indices,
+            Parameters& parameters) {
+  const auto index = static_cast<int>(parameters.all.size());
+  const auto [found, is_new] = indices.try_emplace(name, index);
+  if (is_new) {
     const DType array = parameters.array_dtype();
     parameters.all.push_back({.name = name,
                               .spec = {array, declared.shape, Layout::any()},
@@ -36,19 +40,20 @@ int declare(const std::string& name, const Signature::Parameter& declared, Param
                               .index = index});
     return index;
   }
-  const Shape& shape = parameters.all[known].spec.shape;
+  const Shape& shape = parameters.all[found->second].spec.shape;
   if (shape != declared.shape && !declared.by_position) {
     throw Error(fmt::format("parameter {} is {} in this network and {} in another that shares it",
                             name, declared.shape.to_string(), shape.to_string()));
   }
-  return known;
+  return found->second;
 }
 
-int declare(const Node& node, const Signature::RunningStat& declared, Parameters& parameters) {
+int declare(const Node& node, const Signature::RunningStat& declared, Indices& indices,
+            Parameters& parameters) {
   const std::string name = node.name + "." + declared.name;
-  const int known = index_of(parameters.running_stats, name);
-  if (known >= 0) return known;
   const auto index = static_cast<int>(parameters.running_stats.size());
+  const auto [found, is_new] = indices.try_emplace(name, index);
+  if (!is_new) return found->second;
   parameters.running_stats.push_back(
       {.name = name,
        .spec = {parameters.array_dtype(), declared.shape, Layout::row_major()},
@@ -93,14 +98,15 @@ std::optional<ops::SoftmaxCrossEntropy> Emitter::find_chunked_loss() const {
 }
 
 void Emitter::declare_parameters() {
+  Indices known = indices_of(parameters_.all), known_stats = indices_of(parameters_.running_stats);
   for (size_t n = 0; n < graph_.nodes.size(); ++n) {
     const Node& node = graph_.nodes[n];
     for (const Signature::Parameter& declared : node.signature.parameters) {
       nodes_[n].parameters.push_back(
-          declare(parameter_name(node, declared), declared, parameters_));
+          declare(parameter_name(node, declared), declared, known, parameters_));
     }
     for (const Signature::RunningStat& declared : node.signature.running_stats) {
-      nodes_[n].running_stats.push_back(declare(node, declared, parameters_));
+      nodes_[n].running_stats.push_back(declare(node, declared, known_stats, parameters_));
     }
   }
   for (size_t i = 0; i < parameters_.all.size(); ++i) {

@@ -99,6 +99,30 @@ void check_token_fields(const Node& node, int64_t rows, const ModelInput& input)
   }
 }
 
+// Makes the parameter one of the layer that `owner` names. Throws Error unless that is an earlier
+// layer of the same kind with such a parameter of the same shape.
+void share(Node& node, const char* name, const std::string& owner, const Names& names,
+           const Graph& graph) {
+  const auto own = std::ranges::find(node.signature.parameters, name, &Signature::Parameter::name);
+  if (own == node.signature.parameters.end()) {
+    throw Error(fmt::format("shared.{0}: the layer has no {0}", name));
+  }
+  const int found = names.find(node.name, owner);
+  if (found < 0) throw Error(fmt::format("shared.{}: the input has no parameters", name));
+  const Node& other = graph.nodes[found];
+  const auto& theirs = other.signature.parameters;
+  const auto first = std::ranges::find(theirs, name, &Signature::Parameter::name);
+  if (other.layer->kind() != node.layer->kind() || first == theirs.end() ||
+      first->shape != own->shape || first->frozen != own->frozen) {
+    throw Error(fmt::format(
+        "shared.{0}: requires a layer of the same kind with a {0} of shape {1}, "
+        "but layer '{2}' ({3}) {4}",
+        name, own->shape.to_string(), owner, other.layer->kind(),
+        first == theirs.end() ? "has none" : "has one of shape " + first->shape.to_string()));
+  }
+  own->tied_to = first->tied_to.empty() ? other.name : first->tied_to;
+}
+
 Node make_node(const LayerConfig& config, int place, const Names& names, const Graph& graph) {
   Node node;
   node.name = config.name();
@@ -122,6 +146,10 @@ Node make_node(const LayerConfig& config, int place, const Names& names, const G
     check_tokens(node, graph.input);
     node.signature = node.layer->infer(shapes);
     check_tied(node, names, graph);
+    if (config.shared().has_weight()) {
+      share(node, "weight", config.shared().weight(), names, graph);
+    }
+    if (config.shared().has_bias()) share(node, "bias", config.shared().bias(), names, graph);
     check_token_fields(node, shapes.empty() || shapes[0].rank() == 0 ? 0 : shapes[0][0],
                        graph.input);
     for (const auto& parameter : node.signature.parameters) {

@@ -33,7 +33,7 @@ struct Signature {
     // Whether row t is for position t of a sample. Programs for shorter samples read the first
     // rows.
     bool by_position = false;
-    // If set, the parameter is the weight of this embedding layer: they share values and gradient.
+    // If set, the parameter is the one of this name of this layer: they share values and gradient.
     std::string tied_to = {};
   };
   struct RunningStat {

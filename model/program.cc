@@ -27,14 +27,12 @@ std::string_view operation_of(const Instruction& instruction) {
   return instruction.collective ? "all_reduce" : name_of(instruction.op);
 }
 
-// Sums over instructions [begin, end); over those of one node, unless `node` is negative.
-double sum_flops(const CompiledNetwork& network, size_t begin, size_t end, int node) {
+// Sums over instructions [begin, end).
+double sum_flops(const CompiledNetwork& network, size_t begin, size_t end) {
   double total = 0;
   for (size_t i = begin; i < end; ++i) {
     const Instruction& instruction = network.instructions[i];
-    if (instruction.plan && (node < 0 || instruction.node == node)) {
-      total += flops(instruction.op, instruction.plan->specs());
-    }
+    if (instruction.plan) total += flops(instruction.op, instruction.plan->specs());
   }
   return total;
 }
@@ -107,11 +105,11 @@ const std::vector<CarriedState>& Program::carried_states() const {
 }
 
 double Program::forward_flops() const {
-  return sum_flops(*network_, 0, network_->forward_instructions, -1);
+  return sum_flops(*network_, 0, network_->forward_instructions);
 }
 
 double Program::backward_flops() const {
-  return sum_flops(*network_, network_->forward_instructions, network_->operations.size(), -1);
+  return sum_flops(*network_, network_->forward_instructions, network_->operations.size());
 }
 
 double Program::traffic_bytes() const {
@@ -122,17 +120,19 @@ double Program::traffic_bytes() const {
 
 std::vector<LayerReport> Program::layers() const {
   std::vector<LayerReport> reports;
-  const size_t forward = network_->forward_instructions;
-  for (size_t n = 0; n < network_->nodes.size(); ++n) {
-    const CompiledNode& node = network_->nodes[n];
+  for (const CompiledNode& node : network_->nodes) {
     reports.push_back({.name = node.name,
                        .kind = node.kind,
                        .output = node.output,
                        .parameters = node.parameters,
-                       .frozen = node.frozen,
-                       .forward_flops = sum_flops(*network_, 0, forward, static_cast<int>(n)),
-                       .backward_flops = sum_flops(*network_, forward, network_->operations.size(),
-                                                   static_cast<int>(n))});
+                       .frozen = node.frozen});
+  }
+  for (size_t i = 0; i < network_->instructions.size(); ++i) {
+    const int node = network_->instructions[i].node;
+    if (node < 0) continue;
+    LayerReport& report = reports[static_cast<size_t>(node)];
+    (i < network_->forward_instructions ? report.forward_flops : report.backward_flops) +=
+        sum_flops(*network_, i, i + 1);
   }
   return reports;
 }
@@ -145,7 +145,7 @@ std::vector<InstructionReport> Program::instructions() const {
                        .forward = i < network_->forward_instructions,
                        .repeated = instruction.repeated,
                        .operation = operation_of(instruction),
-                       .flops = sum_flops(*network_, i, i + 1, -1),
+                       .flops = sum_flops(*network_, i, i + 1),
                        .bytes = traffic(instruction)});
   }
   return reports;

@@ -378,17 +378,19 @@ class Recomputation {
     return found;
   }
 
-  // Repeats less where that does not exceed the target, the most expensive first. Of very many
+  // Repeats less where that does not exceed the target, the most expensive first. Of many
   // instructions, only the most expensive ones are tried, since each try takes time in proportion
-  // to their number.
+  // to their number: the fewer, the more instructions there are.
   void prune(size_t target) {
-    constexpr size_t kMaxTries = 500;
+    constexpr size_t kTries = 500, kInstructions = 1000;  // of networks with fewer, all are tried
+    const size_t max_tries =
+        kTries * kInstructions / std::max(kInstructions, pass_.instructions().size());
     std::vector<size_t> order;
     for (size_t i = 0; i < pass_.size(); ++i) {
       if (repeated_[i]) order.push_back(i);
     }
     std::ranges::stable_sort(order, std::greater{}, [&](size_t i) { return pass_.cost(i); });
-    for (const size_t i : std::span(order).first(std::min(order.size(), kMaxTries))) {
+    for (const size_t i : std::span(order).first(std::min(order.size(), max_tries))) {
       repeated_[i] = false;
       if (peak() > target) repeated_[i] = true;
     }

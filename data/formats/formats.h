@@ -50,6 +50,8 @@ std::unique_ptr<Records> open_webdataset(const DataConfig& config, Part part,
                                          const OpenOptions& options);
 // Formats whose files are memory-mapped.
 std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part);
+// Reads only the headers of the training files. Throws as open_npy().
+NumberFormat npy_number_format(const DataConfig& config);
 std::unique_ptr<Dataset> open_tokens(const DataConfig& config, Part part, uint64_t seed);
 // Reads the text into memory. Applies data.holdout itself.
 std::unique_ptr<Dataset> open_text(const DataConfig& config, Part part, uint64_t seed);

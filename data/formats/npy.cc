@@ -181,6 +181,10 @@ Targets read_targets(const DataConfig& config, Part part, const ArrayFile& file,
   return read_labels(file, count, classes, policy);
 }
 
+float npy_scale(const ArrayFile& inputs, const NpyConfig& npy) {
+  return inputs.array.dtype == DType::kU8 ? 1.0F / 255 : npy.scale();
+}
+
 class NpyDataset final : public Dataset {
  public:
   NpyDataset(ArrayFile inputs, Targets targets, SampleSpec spec, std::string source, BadRecords bad)
@@ -235,6 +239,16 @@ class NpyDataset final : public Dataset {
 
 }  // namespace
 
+NumberFormat npy_number_format(const DataConfig& config) {
+  const NpyConfig& npy = config.npy();
+  check_npy(config, Part::kTraining);
+  const BadRecordPolicy policy(bad_record_limit(config));
+  const ArrayFile inputs(config, npy.train_inputs(), policy);
+  const ArrayFile targets(config, npy.train_targets(), policy);
+  return {.scale = npy_scale(inputs, npy),
+          .regression = is_float(targets.array.dtype) && !npy.has_classes()};
+}
+
 std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part) {
   check_npy(config, part);
   const NpyConfig& npy = config.npy();
@@ -251,7 +265,7 @@ std::unique_ptr<Dataset> open_npy(const DataConfig& config, Part part) {
   Targets targets = read_targets(config, part, file, count_npy_pairs(inputs, file, policy), policy);
   spec.target = targets.spec;
   spec.classes = targets.classes;
-  spec.scale = spec.input.dtype == DType::kU8 ? 1.0F / 255 : npy.scale();
+  spec.scale = npy_scale(inputs, npy);
   std::string source = fmt::format("NumPy {}, {}", inputs.path(), file.path());
   policy.check(source);
   policy.check_not_empty(source, std::ssize(targets.rows));

@@ -18,7 +18,12 @@ class Dense final : public Layer {
 
   Signature infer(std::span<const Shape> inputs) const override {
     require_inputs(inputs, 1);
-    if (config_.units() < 1) throw Error("dense.units: must be at least 1");
+    if (config_.units() < 1) {
+      throw Error(config_.has_units()
+                      ? "dense.units: must be at least 1"
+                      : "dense.units: must be at least 1; it may be unset only before "
+                        "softmax_cross_entropy, and if the data has classes");
+    }
     Shape output = inputs[0];
     if (output.rank() != 1 && output.rank() != 2) {
       throw Error(

@@ -106,6 +106,8 @@ class LayerWriter {
         return group_norm(config.group_norm(), node, x);
       case LayerConfig::kLayerNorm:
         return layer_norm(config.layer_norm(), node, x);
+      case LayerConfig::kScale:
+        return scale(config.scale(), node, x);
       case LayerConfig::kMaxPool:
         return pool("MaxPool", config.max_pool(), node.name, x).output(0);
       case LayerConfig::kAveragePool:
@@ -179,6 +181,29 @@ class LayerWriter {
     return norm.output(0);
   }
 
+  // Adds a parameter in another shape.
+  std::string reshaped(const Node& node, const char* name, const Shape& shape) {
+    const auto found =
+        std::ranges::find(node.signature.parameters, name, &Signature::Parameter::name);
+    const std::string full = parameter_name(node, *found);
+    return out_.floats(full, shape, weights_.find(full)->second.values);
+  }
+
+  std::string scale(const ScaleConfig& config, const Node& node, const std::string& x) {
+    Shape shape = node.signature.output;
+    const int channel = shape.rank() == 3 ? 0 : shape.rank() - 1;
+    for (int i = 0; i < shape.rank(); ++i) {
+      if (config.per() == ScaleConfig::CHANNEL && i != channel) shape[i] = 1;
+    }
+    if (config.per() == ScaleConfig::ALL) shape = {};
+    if (!config.bias()) return out_.result("Mul", node.name, {x, reshaped(node, "weight", shape)});
+    std::string y = x;
+    if (config.weight()) {
+      y = out_.result("Mul", node.name + "/scale", {x, reshaped(node, "weight", shape)});
+    }
+    return out_.result("Add", node.name, {y, reshaped(node, "bias", shape)});
+  }
+
   // GroupNormalization was added in opset 18 and fixed in 21. Before, groups are normalized as the
   // channels of an InstanceNormalization, which PyTorch writes, too.
   std::string group_norm(const GroupNormConfig& config, const Node& node, const std::string& x) {
@@ -212,10 +237,9 @@ class LayerWriter {
   // Adds a parameter with one value for each channel, in a shape that broadcasts to the output of
   // the node.
   std::string per_channel(const Node& node, const char* name) {
-    const std::string full = node.name + "." + name;
     Shape shape = node.signature.output;
     for (int i = 1; i < shape.rank(); ++i) shape[i] = 1;
-    return out_.floats(full, shape, weights_.find(full)->second.values);
+    return reshaped(node, name, shape);
   }
 
   NodeProto& pool(const char* op, const PoolConfig& config, const std::string& name,
@@ -277,7 +301,7 @@ class Exporter {
   std::string run() {
     check_weights();
     model_.set_ir_version(kIrVersion);
-    model_.set_producer_name("trireme");
+    model_.set_producer_name(kProducer);
     model_.set_producer_version(version());
     model_.add_opset_import()->set_version(kOpset);
     for (const auto& [key, value] : options_.metadata) {
@@ -347,10 +371,10 @@ class Exporter {
   void normalize() {
     const auto scale = static_cast<float>(double{graph_.input.scale} * options_.input_unit);
     const InputNormalization n{scale, graph_.input.mean, graph_.input.stddev};
-    if (!normalizes(n)) return;
-    if (n.scale != 1) affine("Mul", "normalize.scale", {n.scale});
-    affine("Sub", "normalize.mean", n.mean);
-    affine("Div", "normalize.stddev", n.stddev);
+    if (is_identity(n)) return;
+    if (n.scale != 1) affine("Mul", kNormalizeScale, {n.scale});
+    affine("Sub", kNormalizeMean, n.mean);
+    affine("Div", kNormalizeStddev, n.stddev);
   }
   void affine(const char* op, const std::string& name, const std::vector<float>& values) {
     Shape shape{1};

@@ -10,12 +10,14 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
+#include <unordered_set>
 
 #include "core/error.h"
 #include "core/file_format.h"
 #include "core/text.h"
 #include "model/onnx/importer.h"
 #include "model/onnx/normalization.h"
+#include "model/onnx/writer.h"
 
 namespace trireme::model::onnx {
 namespace {
@@ -23,8 +25,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kLoss = "loss";
-// The first opset in which operators broadcast and batch norm has its current form.
+// The first opset in which operators broadcast and batch norm has its current form, and the last
+// whose operators are known (ONNX 1.23).
 constexpr int64_t kMinOpset = 7;
+constexpr int64_t kMaxOpset = 28;
+constexpr int kMaxOperators = 200000;  // ten for each layer of the largest network
 // Memory that any file may use, however small, since several nodes may read the same tensor.
 constexpr uint64_t kMinBytes = 64 << 20;
 constexpr size_t kMaxMessage = 2000;  // bytes of an error that contains names of the file
@@ -98,13 +103,19 @@ void Importer::throw_config_error(const std::string& why) const {
 
 OnnxModel Importer::run() {
   if (graph_.node().empty()) throw_damaged("is not an ONNX model: it has no operators");
+  if (graph_.node_size() > kMaxOperators) {
+    throw_config_error(fmt::format("has {} operators; at most {} are supported", graph_.node_size(),
+                                   kMaxOperators));
+  }
   if (graph_.output_size() != 1) {
     throw_config_error(
         fmt::format("has {} outputs, but must have one, the logits", graph_.output_size()));
   }
   read_opset();
+  check_names();
   find_needed();
   read_inputs();
+  imported_.written_by_trireme = model_.producer_name() == kProducer;
   names_ = {"input", kLoss};
   for (size_t n = 0; n < static_cast<size_t>(graph_.node_size()); ++n) visit(n);
   return finish();
@@ -112,16 +123,40 @@ OnnxModel Importer::run() {
 
 void Importer::read_opset() {
   for (const OperatorSetIdProto& set : model_.opset_import()) {
-    if (!is_own_domain(set.domain()) || set.version() >= kMinOpset) continue;
-    throw_config_error(
-        fmt::format("is of opset {}; export it with {} or newer", set.version(), kMinOpset));
+    if (!is_own_domain(set.domain())) continue;
+    if (set.version() < kMinOpset) {
+      throw_config_error(
+          fmt::format("is of opset {}; export it with {} or newer", set.version(), kMinOpset));
+    }
+    if (set.version() > kMaxOpset) {
+      throw_config_error(
+          fmt::format("is of opset {}; export it with {} or older", set.version(), kMaxOpset));
+    }
+  }
+}
+
+// Throws DataError unless every value has one source.
+void Importer::check_names() const {
+  std::unordered_set<std::string_view> names;
+  for (const TensorProto& tensor : graph_.initializer()) {
+    if (!names.insert(tensor.name()).second) {
+      throw_damaged(fmt::format("has two tensors that are named '{}'", printable(tensor.name())));
+    }
+  }
+  for (const ValueInfoProto& input : graph_.input()) names.insert(input.name());
+  for (const NodeProto& node : graph_.node()) {
+    for (const std::string& output : node.output()) {
+      if (!output.empty() && !names.insert(output).second) {
+        throw_damaged(fmt::format("'{}' is computed twice", printable(output)));
+      }
+    }
   }
 }
 
 // Counts the readers of each name among the nodes that the output depends on. Nodes are in
 // topological order.
 void Importer::find_needed() {
-  readers_[graph_.output(0).name()] = 1;
+  readers_[graph_.output(0).name()] = {.count = 1};
   for (int n = graph_.node_size() - 1; n >= 0; --n) {
     const NodeProto& node = graph_.node(n);
     const bool needed =
@@ -129,15 +164,18 @@ void Importer::find_needed() {
                     [&](const std::string& name) { return readers_.contains(name); });
     if (!needed) continue;
     for (const std::string& name : node.input()) {
-      if (!name.empty()) ++readers_[name];
+      if (name.empty()) continue;
+      Readers& readers = readers_[name];
+      if (node.op_type() == "Shape") continue;
+      ++readers.count;
+      readers.last = n;
     }
   }
 }
 
 void Importer::read_inputs() {
   for (const TensorProto& tensor : graph_.initializer()) {
-    if (!values_.emplace(tensor.name(), TensorValue{&tensor}).second)
-      throw_damaged(fmt::format("has two tensors that are named '{}'", printable(tensor.name())));
+    values_.emplace(tensor.name(), TensorValue{&tensor, tensor.name()});
   }
   std::vector<std::string> inputs;
   for (const ValueInfoProto& input : graph_.input()) {
@@ -270,6 +308,18 @@ OnnxModel Importer::finish() {
     imported_.outputs = (*shape)[shape->rank() - 1];
     imported_.label_per_token = reads_tokens_ && shape->rank() == 2;
   }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    // Added in case that an operator adds to the channels, which none did.
+    if (layers_[i].bias_may_follow) freeze(static_cast<int>(i), "bias");
+  }
+  if (!not_trained_.empty() && !imported_.written_by_trireme) {
+    std::vector<std::string> names;
+    for (const auto& [op, constant] : not_trained_) names.push_back("'" + constant + "'");
+    imported_.warnings.push_back(
+        fmt::format("the input is normalized by {}, which become part of data.normalize and are "
+                    "not trained",
+                    fmt::join(names, ", ")));
+  }
   LayerConfig loss;
   loss.set_name(kLoss);
   loss.mutable_softmax_cross_entropy();
@@ -281,7 +331,6 @@ OnnxModel Importer::finish() {
   const bool generic = name.empty() || name == "main_graph" || name.starts_with("torch");
   imported_.network.set_name(printable(generic ? path_.stem().string() : name));
   write_layers(imported_.network);
-  imported_.normalization = normalization_.value_or(InputNormalization());
   return std::move(imported_);
 }
 
@@ -290,7 +339,7 @@ void Importer::write_layers(NetworkConfig& network) const {
   std::vector<size_t> order(layers_.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return layers_[a].node < layers_[b].node; });
+                   [&](size_t a, size_t b) { return layers_[a].first < layers_[b].first; });
   int before = LayerValue::kInput;
   for (const size_t place : order) {
     const Layer& layer = layers_[place];

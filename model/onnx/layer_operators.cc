@@ -10,14 +10,18 @@ namespace trireme::model::onnx {
 
 void Operators::gemm(const NodeView& node) {
   if (node.integer("transA", 0) != 0) throw Unsupported{node.place, "transA is not supported"};
-  dense(node, node.integer("transB", 0) != 0, node.number("alpha", 1), node.number("beta", 1));
+  // Factors in the parameters would change their gradients.
+  if (node.number("alpha", 1) != 1 || (node.has_input(2) && node.number("beta", 1) != 1)) {
+    throw Unsupported{node.place, "alpha and beta must be 1"};
+  }
+  dense(node, node.integer("transB", 0) != 0);
 }
 
-void Operators::mat_mul(const NodeView& node) { dense(node, /*transposed=*/false, 1, 1); }
+void Operators::mat_mul(const NodeView& node) { dense(node, /*transposed=*/false); }
 
 // Adds a dense layer. `transposed`: the weight is [units, inputs], as in Trireme, not
 // [inputs, units].
-void Operators::dense(const NodeView& node, bool transposed, float alpha, float beta) {
+void Operators::dense(const NodeView& node, bool transposed) {
   const int input = layer_of(node, node.input(0));
   std::string table = node.input(1);
   if (const auto* of = std::get_if<TransposedValue>(&value(table))) {
@@ -39,29 +43,30 @@ void Operators::dense(const NodeView& node, bool transposed, float alpha, float 
   LayerConfig config;
   config.mutable_dense()->set_units(units);
   if (!node.has_input(2)) config.mutable_dense()->set_bias(false);
-  const auto tied = embeddings_.find(table);
-  if (tied != embeddings_.end() && transposed && alpha == 1) {
-    config.mutable_dense()->set_tied_to(layers_[tied->second].config.name());
-    set_output(node, LayerValue{add_layer(node, std::move(config), {input})});
-    return;
-  }
   const int layer = add_layer(node, std::move(config), {input}, table);
-
-  const std::vector<float> stored = floats(node, table);
-  std::vector<float> weight(stored.size());
-  for (size_t i = 0; i < weight.size(); ++i) {
-    const size_t unit = i / inputs;
-    const size_t feature = i % inputs;
-    weight[i] = alpha * stored[transposed ? i : feature * units + unit];
+  if (own(node, layer, "weight", table, transposed ? "" : "transposed")) {
+    const std::vector<float> stored = floats(node, table);
+    std::vector<float> weight(stored.size());
+    for (size_t i = 0; i < weight.size(); ++i) {
+      const size_t unit = i / inputs;
+      const size_t feature = i % inputs;
+      weight[i] = stored[transposed ? i : feature * units + unit];
+    }
+    add_weight(layer, "weight", {units, inputs}, std::move(weight));
   }
-  add_weight(layer, "weight", {units, inputs}, std::move(weight));
   if (node.has_input(2)) {
-    std::vector<float> bias = floats(node, node.input(2));
-    if (bias.size() == 1) bias.resize(units, bias[0]);
-    for (float& value : bias) value *= beta;
-    add_weight(layer, "bias", {units}, std::move(bias));
+    if (units > 1 && reader_.elements(tensor(node, node.input(2))) == 1) {
+      throw Unsupported{node.place, "one number as the bias of several outputs is not supported"};
+    }
+    add_parameter(node, layer, "bias", node.input(2), {units});
   }
   set_output(node, LayerValue{layer});
+}
+
+// Adds the inputs 1 and 2 as the weight and the bias of a norm.
+void Operators::add_norm_parameters(const NodeView& node, int layer, const Shape& channels) {
+  add_parameter(node, layer, "weight", node.input(1), channels);
+  add_parameter(node, layer, "bias", node.input(2), channels);
 }
 
 void Operators::batch_norm(const NodeView& node) {
@@ -80,13 +85,12 @@ void Operators::batch_norm(const NodeView& node) {
     norm.set_momentum(static_cast<float>(momentum));
   }
   const int layer = add_layer(node, std::move(config), {input}, node.input(1));
-  const char* const names[] = {"weight", "bias", "running_mean", "running_var"};
   const std::optional<Shape> shape = shape_of(input);
-  for (int i = 0; i < 4; ++i) {
-    std::vector<float> values = floats(node, node.input(i + 1));
-    const int64_t channels = shape ? (*shape)[0] : static_cast<int64_t>(values.size());
-    add_weight(layer, names[i], {channels}, std::move(values));
-  }
+  const Shape channels{shape ? (*shape)[0] : reader_.elements(tensor(node, node.input(1)))};
+  add_norm_parameters(node, layer, channels);
+  // Statistics are no parameters: each layer measures its own.
+  add_weight(layer, "running_mean", channels, floats(node, node.input(3)));
+  add_weight(layer, "running_var", channels, floats(node, node.input(4)));
   set_output(node, LayerValue{layer});
 }
 
@@ -104,30 +108,22 @@ void Operators::group_norm(const NodeView& node) {
   const int64_t groups = node.integer("num_groups", 0);
   const int layer = add_group_norm(node, input, groups);
   const std::optional<Shape> shape = shape_of(input);
-  for (int i : {1, 2}) {
-    std::vector<float> values = floats(node, node.input(i));
-    // Opset 18 has one value for each group, later opsets have one for each channel.
-    const auto count = static_cast<int64_t>(values.size());
-    if (shape && count == groups && count < (*shape)[0]) {
-      std::vector<float> repeated;
-      for (const float v : values) repeated.insert(repeated.end(), (*shape)[0] / groups, v);
-      values = std::move(repeated);
-    }
-    const Shape channels{shape ? (*shape)[0] : count};
-    add_weight(layer, i == 1 ? "weight" : "bias", channels, std::move(values));
+  // Opset 18 has one number for each group, later opsets have one for each channel.
+  const int64_t count = reader_.elements(tensor(node, node.input(1)));
+  if (shape && count == groups && count < (*shape)[0]) {
+    throw Unsupported{node.place, "a scale for each group of channels is not supported"};
   }
+  add_norm_parameters(node, layer, Shape{shape ? (*shape)[0] : count});
   set_output(node, LayerValue{layer});
 }
 
 // Instance norm of channels, or group norm as exported before opset 21: instance norm of groups of
 // channels, followed by separate operators for scale and shift of the channels.
 void Operators::instance_norm(const NodeView& node) {
-  std::vector<float> weight = floats(node, node.input(1)), bias = floats(node, node.input(2));
-  const auto channels = static_cast<int64_t>(weight.size());
   if (const auto* of = std::get_if<GroupedValue>(&value(node.input(0)))) {
     const GroupedValue groups = *of;
-    if (std::ranges::any_of(weight, [](float w) { return w != 1; }) ||
-        std::ranges::any_of(bias, [](float b) { return b != 0; })) {
+    if (std::ranges::any_of(floats(node, node.input(1)), [](float w) { return w != 1; }) ||
+        std::ranges::any_of(floats(node, node.input(2)), [](float b) { return b != 0; })) {
       throw Unsupported{node.place,
                         "a scale or a shift for each group of channels is not supported"};
     }
@@ -135,9 +131,9 @@ void Operators::instance_norm(const NodeView& node) {
     layers_[layer].config.mutable_group_norm()->set_affine(false);
     return set_output(node, GroupedValue{layer, groups.groups});
   }
+  const int64_t channels = reader_.elements(tensor(node, node.input(1)));
   const int layer = add_group_norm(node, layer_of(node, node.input(0)), channels);
-  add_weight(layer, "weight", {channels}, std::move(weight));
-  add_weight(layer, "bias", {channels}, std::move(bias));
+  add_norm_parameters(node, layer, {channels});
   set_output(node, LayerValue{layer});
 }
 
@@ -153,12 +149,15 @@ void Operators::layer_norm(const NodeView& node) {
   const float epsilon = node.number("epsilon", 1e-5F);
   if (epsilon != norm.epsilon()) norm.set_epsilon(epsilon);
   const int layer = add_layer(node, std::move(config), {input}, node.input(1));
-  std::vector<float> scale = floats(node, node.input(1));
-  const Shape features{shape ? (*shape)[shape->rank() - 1] : static_cast<int64_t>(scale.size())};
-  std::vector<float> bias(scale.size(), 0);
-  if (node.has_input(2)) bias = floats(node, node.input(2));
-  add_weight(layer, "weight", features, std::move(scale));
-  add_weight(layer, "bias", features, std::move(bias));
+  const int64_t count = reader_.elements(tensor(node, node.input(1)));
+  const Shape features{shape ? (*shape)[shape->rank() - 1] : count};
+  if (node.has_input(2)) {
+    add_norm_parameters(node, layer, features);
+  } else {
+    add_parameter(node, layer, "weight", node.input(1), features);
+    add_weight(layer, "bias", features, filled(count, 0));
+    freeze(layer, "bias");
+  }
   set_output(node, LayerValue{layer});
 }
 

@@ -1,7 +1,10 @@
 #include "model/onnx/normalization.h"
 
 #include <algorithm>
+#include <cmath>
 #include <functional>
+
+#include "core/error.h"
 
 namespace trireme::model::onnx {
 namespace {
@@ -43,17 +46,14 @@ bool subtract(InputNormalization& n, const std::vector<float>& values) {
 
 }  // namespace
 
-bool normalizes(const InputNormalization& n) {
-  return n.scale != 1 || !all(n.mean, 0) || !all(n.stddev, 1);
-}
-
 bool append_operator(InputNormalization& normalization, std::string_view op,
                      const std::vector<float>& values, bool reversed) {
   if (values.empty()) return false;
-  if (op == "Mul") return multiply(normalization, values, /*divide=*/false);
-  if (op == "Div" && !reversed && !std::count(values.begin(), values.end(), 0.0F)) {
-    return multiply(normalization, values, /*divide=*/true);
+  if (op == "Mul" || (op == "Div" && !reversed)) {
+    const auto is_factor = [](float value) { return value > 0 && std::isnormal(value); };
+    return std::ranges::all_of(values, is_factor) && multiply(normalization, values, op == "Div");
   }
+  if (!std::ranges::all_of(values, [](float value) { return std::isfinite(value); })) return false;
   std::vector<float> negative = values;
   for (float& value : negative) value = -value;
   if (op == "Add") return subtract(normalization, negative);
@@ -62,3 +62,20 @@ bool append_operator(InputNormalization& normalization, std::string_view op,
 }
 
 }  // namespace trireme::model::onnx
+
+namespace trireme::model {
+
+bool is_identity(const InputNormalization& n) {
+  return n.scale == 1 && onnx::all(n.mean, 0) && onnx::all(n.stddev, 1);
+}
+
+InputNormalization chained(const InputNormalization& first, const InputNormalization& second) {
+  InputNormalization both = first;
+  const bool fits = onnx::multiply(both, {second.scale}, /*divide=*/false) &&
+                    onnx::subtract(both, second.mean) &&
+                    onnx::multiply(both, second.stddev, /*divide=*/true);
+  if (!fits) throw Error("the normalizations have different numbers of channels");
+  return both;
+}
+
+}  // namespace trireme::model

@@ -8,12 +8,9 @@
 
 namespace trireme::model::onnx {
 
-// Returns true unless the normalization is the identity.
-bool normalizes(const InputNormalization& normalization);
-
 // Appends the operator "value OP constant" (or "constant OP value" if `reversed`) to the
-// normalization. The constant has one value, or one for each channel. Returns false if the result
-// is not a normalization.
+// normalization. The constant has one value, or one for each channel. Returns false, and may have
+// changed the normalization, if the result is none: its factors must be positive.
 bool append_operator(InputNormalization& normalization, std::string_view op,
                      const std::vector<float>& values, bool reversed);
 

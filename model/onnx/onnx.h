@@ -53,10 +53,22 @@ struct OnnxModel {
   int64_t outputs = 0;           // number of logits; 0 if it is dynamic
   int64_t vocab_size = 0;        // of the tokens that the model reads; 0 if it reads other samples
   bool label_per_token = false;  // the model has logits for each token
-  // The normalization of samples as stored at the beginning of the model, which is not part of
-  // `network`. Includes a division by 255 if the metadata declares an input from 0 to 1.
+  // The operators at the beginning of the model that normalize its input. They are not part of
+  // `network`. If Trireme has written the file, they normalize samples as stored, and include a
+  // division by 255 if the metadata declares an input from 0 to 1.
   InputNormalization normalization;
+  bool written_by_trireme = false;
+  // Parameters that are constants of the file, so that they must not be trained.
+  std::vector<std::string> frozen;
+  // One line for each decision that depends on what the file does not tell.
+  std::vector<std::string> warnings;
 };
+
+// Returns whether the normalization is the identity.
+bool is_identity(const InputNormalization& normalization);
+// Returns the normalization that applies `first` and then `second` to the result. Throws Error if
+// they have different numbers of channels.
+InputNormalization chained(const InputNormalization& first, const InputNormalization& second);
 
 // Reads an ONNX model. Throws a DataError that names the file if it is damaged. Throws ConfigError
 // if there is no such file, or if operators cannot be imported; the message lists them all with

@@ -53,8 +53,14 @@ Importer::Handler Operators::handler(std::string_view op) const {
   return found == all.end() ? nullptr : static_cast<Handler>(found->second);
 }
 
+// PyTorch's TorchScript exporter stores parameters that are equal only once. Those that are
+// different ones in the module are the outputs of Identity, under their own names.
 void Operators::identity(const NodeView& node) {
   Value same = value(node.input(0));
+  auto* tensor = std::get_if<TensorValue>(&same);
+  if (tensor && node.op() == "Identity" && model_.producer_name() == "pytorch") {
+    tensor->name = node.output();
+  }
   set_output(node, std::move(same));
 }
 
@@ -97,7 +103,7 @@ void Operators::constant(const NodeView& node) {
   } else {
     throw Unsupported{node.place, "it contains no numbers"};
   }
-  set_output(node, TensorValue{&store_constant(std::move(tensor))});
+  set_output(node, TensorValue{&store_constant(std::move(tensor)), node.output(), /*fixed=*/true});
 }
 
 void Operators::shape(const NodeView& node) {
@@ -110,6 +116,10 @@ void Operators::shape(const NodeView& node) {
 }
 
 void Operators::gather(const NodeView& node) {
+  const auto* table = std::get_if<TensorValue>(&value(node.input(0)));
+  if (table && table->tensor->data_type() == TensorProto::FLOAT) {
+    throw Unsupported{node.place, "a table that anything but the tokens of the input looks up"};
+  }
   const std::vector<int64_t> from = integers(node, node.input(0));
   IntegersValue picked;
   for (const int64_t at : integers(node, node.input(1))) {

@@ -38,8 +38,9 @@ class Operators final : public Importer {
   void softmax(const NodeView& node);
   void squeeze(const NodeView& node);
   void transpose(const NodeView& node);
-  void dense(const NodeView& node, bool transposed, float alpha, float beta);
+  void dense(const NodeView& node, bool transposed);
   void add_flatten(const NodeView& node, int input);
+  void add_norm_parameters(const NodeView& node, int layer, const Shape& channels);
   bool from_groups(const NodeView& node, std::span<const int64_t> to);
   std::optional<int64_t> groups_of(int input, std::span<const int64_t> to) const;
   int add_group_norm(const NodeView& node, int input, int64_t groups);

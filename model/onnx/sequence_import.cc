@@ -17,12 +17,10 @@ void Importer::add_sequence_layer(const NodeView& node, const SequenceLayer& fou
     add_class_token(node, layer, found);
   } else {
     for (const auto& [name, tensor] : found.parameters) {
-      const Shape shape(extents(node, tensor));
-      add_weight(layer, name.c_str(), shape, floats(node, tensor));
+      add_parameter(node, layer, name, tensor, Shape(extents(node, tensor)));
     }
   }
   if (found.config.has_embedding()) {
-    embeddings_.emplace(weight->second, layer);
     imported_.vocab_size = found.config.embedding().vocab_size();
   }
   set_output(node, LayerValue{layer});
@@ -43,6 +41,7 @@ void Importer::add_recurrent_weights(const NodeView& node, int layer, const Sequ
                from_onnx_gates(lstm, values));
   };
   for (const auto& [name, tensor] : found.parameters) {
+    own(node, layer, name, tensor);
     const std::vector<float> all = floats(node, tensor);
     const bool bias = name.starts_with("bias");
     const size_t parts = directions * (bias ? 2 : 1), size = all.size() / parts;
@@ -61,6 +60,7 @@ void Importer::add_recurrent_weights(const NodeView& node, int layer, const Sequ
 // The sum of the class token and its position becomes the token.
 void Importer::add_class_token(const NodeView& node, int layer, const SequenceLayer& found) {
   const std::string& tensor = found.parameters.begin()->second;
+  own(node, layer, found.parameters.begin()->first, tensor);
   const Shape shape(extents(node, tensor));
   std::vector<float> positions = floats(node, tensor);
   const auto end_of_token = positions.begin() + shape[1];

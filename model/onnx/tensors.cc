@@ -11,6 +11,7 @@
 #include "core/error.h"
 #include "core/half.h"
 #include "core/parse_number.h"
+#include "core/text.h"
 
 namespace trireme::model::onnx {
 
@@ -78,9 +79,13 @@ std::string TensorReader::raw_bytes(const TensorProto& tensor, uint64_t wanted) 
                     fmt::format("should have {} bytes, but its length is {}", wanted, *number));
     }
   }
+  if (external.location.find('\0') != std::string::npos) {
+    throw_damaged(tensor, fmt::format("is in '{}', which has a NUL in its name",
+                                      printable(external.location)));
+  }
   if (!is_in_folder(external.location)) {
-    throw_damaged(tensor,
-                  fmt::format("is in '{}', outside the folder of the model", external.location));
+    throw_damaged(tensor, fmt::format("is in '{}', outside the folder of the model",
+                                      printable(external.location)));
   }
   const fs::path path = file_.parent_path() / external.location;
   std::error_code error;

@@ -47,15 +47,12 @@ int Importer::layer_of(const NodeView& node, const std::string& name) {
   if (std::holds_alternative<GroupedValue>(of)) {
     throw Unsupported{node.place, "cannot read channels in groups"};
   }
-  const auto* input = std::get_if<InputValue>(&of);
   if (std::holds_alternative<InnerValue>(of)) {
     throw Unsupported{node.place, fmt::format("the input '{}' is computed within a layer", name)};
   }
-  if (!input) throw Unsupported{node.place, fmt::format("the input '{}' is a constant", name)};
-  if (normalization_ && !(*normalization_ == input->normalization)) {
-    throw Unsupported{node.place, "the input is normalized differently for other operators"};
+  if (!std::holds_alternative<InputValue>(of)) {
+    throw Unsupported{node.place, fmt::format("the input '{}' is a constant", name)};
   }
-  normalization_ = input->normalization;
   return LayerValue::kInput;
 }
 
@@ -64,7 +61,7 @@ int Importer::layer_of(size_t index) {
   if (function.layer) return *function.layer;
   const NodeView node(graph_.node(static_cast<int>(function.node)), function.node);
   int layer = function.source;
-  if (is_identity(function.probe)) {
+  if (function.fixed && is_identity(function.probe)) {
     // Nothing to add.
   } else if (const ActivationFormula* formula = formula_that_computes(function.probe)) {
     LayerConfig config;
@@ -83,6 +80,8 @@ int Importer::layer_of(size_t index) {
     LayerConfig config;
     last->set(config);
     layer = add_layer(node, std::move(config), {layer_of(node, function.inputs[0])});
+  } else if (is_tensor(function.inputs[0]) || is_tensor(function.inputs[1])) {
+    layer = add_scale(node);
   } else {
     throw Unsupported{function.node, "is not part of a supported activation"};
   }
@@ -111,8 +110,8 @@ const TensorProto& Importer::tensor(const NodeView& node, const std::string& nam
   return *found->tensor;
 }
 
-uint64_t Importer::check_size(const TensorProto& tensor) const {
-  const auto count = static_cast<uint64_t>(reader_.elements(tensor));
+uint64_t Importer::check_size(int64_t elements) const {
+  const auto count = static_cast<uint64_t>(elements);
   if (count > bytes_left_ / sizeof(float)) {
     throw_damaged("the tensors need more values than the file contains");
   }
@@ -121,16 +120,26 @@ uint64_t Importer::check_size(const TensorProto& tensor) const {
 
 std::vector<float> Importer::floats(const NodeView& node, const std::string& name) {
   const TensorProto& found = tensor(node, name);
-  bytes_left_ -= check_size(found);
+  bytes_left_ -= check_size(reader_.elements(found));
   return reader_.floats(found);
+}
+
+std::vector<float> Importer::filled(int64_t elements, float value) {
+  bytes_left_ -= check_size(elements);
+  return std::vector<float>(static_cast<size_t>(elements), value);
 }
 
 std::vector<int64_t> Importer::integers(const NodeView& node, const std::string& name) const {
   const Value& of = value(name);
   if (const auto* known = std::get_if<IntegersValue>(&of)) return known->values;
   const TensorProto& found = tensor(node, name);
+  const int32_t type = found.data_type();
+  if (type != TensorProto::INT64 && type != TensorProto::INT32) {
+    throw Unsupported{node.place, fmt::format("the input '{}' must be integers", name)};
+  }
   if (reader_.elements(found) > Shape::kMaxRank) {
-    throw_damaged(fmt::format("'{}' is not a shape", name));
+    throw Unsupported{node.place,
+                      fmt::format("the input '{}' has more numbers than a shape", name)};
   }
   return reader_.integers(found);
 }
@@ -140,7 +149,7 @@ std::vector<int64_t> Importer::extents(const NodeView& node, const std::string& 
   for (const int64_t extent : found.dims()) {
     if (extent < 1) throw_damaged(fmt::format("tensor '{}' has a dimension of {}", name, extent));
   }
-  check_size(found);
+  check_size(reader_.elements(found));
   return {found.dims().begin(), found.dims().end()};
 }
 
@@ -173,12 +182,13 @@ void Importer::infer(const NodeView& node, Layer& layer) {
 }
 
 // Layers with parameters are named after these, "layer1.0.conv1.weight", if the exporter has
-// preserved their names. Other layers are named after their nodes.
+// preserved their names. Other layers, and those that share a weight, are named after their nodes.
 std::string Importer::name_for(const NodeView& node, std::string_view kind,
                                const std::string& weight) {
   constexpr std::string_view kSuffix = ".weight";
   std::string name;
-  if (weight.size() > kSuffix.size() && weight.ends_with(kSuffix)) {
+  const bool own = !owners_.contains(weight);
+  if (own && weight.size() > kSuffix.size() && weight.ends_with(kSuffix)) {
     name = weight.substr(0, weight.size() - kSuffix.size());
   } else {
     name = name_of_node(node);
@@ -189,7 +199,8 @@ std::string Importer::name_for(const NodeView& node, std::string_view kind,
   }
   name = name.empty() ? fmt::format("{}_{}", kind, layers_.size()) : printable(name);
   std::string unique = name;
-  for (int i = 2; !names_.insert(unique).second; ++i) unique = fmt::format("{}_{}", name, i);
+  int& last = suffixes_.try_emplace(name, 1).first->second;
+  while (!names_.insert(unique).second) unique = fmt::format("{}_{}", name, ++last);
   return unique;
 }
 
@@ -201,6 +212,45 @@ void Importer::add_weight(int layer, const char* name, const Shape& shape,
                               values.size()));
   }
   imported_.weights[full] = {shape, std::move(values)};
+}
+
+void Importer::freeze(int layer, const char* name) {
+  imported_.frozen.push_back(layers_[layer].config.name() + "." + name);
+}
+
+void Importer::add_parameter(const NodeView& node, int layer, const std::string& name,
+                             const std::string& constant, const Shape& shape,
+                             const std::string& form) {
+  if (own(node, layer, name, constant, form)) {
+    add_weight(layer, name.c_str(), shape, floats(node, constant));
+  }
+}
+
+bool Importer::own(const NodeView& node, int layer, const std::string& name,
+                   const std::string& constant, const std::string& form) {
+  tensor(node, constant);  // which it must be
+  const auto [found, is_new] =
+      owners_.try_emplace(std::get<TensorValue>(value(constant)).name, Owner{layer, name, form});
+  if (is_new) return true;
+  const Owner& owner = found->second;
+  const LayerConfig& first = layers_[owner.layer].config;
+  LayerConfig& config = layers_[layer].config;
+  const bool same = owner.parameter == name && owner.form == form &&
+                    layers_[owner.layer].first < layers_[layer].first;
+  if (same && name == "weight" && first.has_embedding() && config.has_dense()) {
+    config.mutable_dense()->set_tied_to(first.name());
+  } else if (same && name == "weight" && first.kind_case() == config.kind_case()) {
+    config.mutable_shared()->set_weight(first.name());
+  } else if (same && name == "bias" && first.kind_case() == config.kind_case()) {
+    config.mutable_shared()->set_bias(first.name());
+  } else {
+    throw Unsupported{node.place,
+                      fmt::format("its {}, '{}', is also the {} of layer '{}'{}, and these cannot "
+                                  "be one parameter",
+                                  name, constant, owner.parameter, first.name(),
+                                  owner.form == form ? "" : " in another form")};
+  }
+  return false;
 }
 
 }  // namespace trireme::model::onnx

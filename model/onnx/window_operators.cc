@@ -137,8 +137,8 @@ void Operators::conv(const NodeView& node) {
                               shape->to_string()));
   }
   const int layer = add_layer(node, std::move(config), {input}, node.input(1));
-  add_weight(layer, "weight", Shape(dims), floats(node, node.input(1)));
-  if (node.has_input(2)) add_weight(layer, "bias", {dims[0]}, floats(node, node.input(2)));
+  add_parameter(node, layer, "weight", node.input(1), Shape(dims));
+  if (node.has_input(2)) add_parameter(node, layer, "bias", node.input(2), {dims[0]});
   set_output(node, LayerValue{layer});
 }
 

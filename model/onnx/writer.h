@@ -12,6 +12,13 @@
 
 namespace trireme::model::onnx {
 
+// ModelProto::producer_name of exported files, and the names of the operators with which they
+// normalize the input. The constant of each is called NAME.value.
+inline constexpr const char* kProducer = "trireme";
+inline constexpr const char* kNormalizeScale = "normalize.scale";
+inline constexpr const char* kNormalizeMean = "normalize.mean";
+inline constexpr const char* kNormalizeStddev = "normalize.stddev";
+
 void set_attribute(NodeProto& node, const char* name, int64_t value);
 void set_attribute(NodeProto& node, const char* name, float value);
 void set_attribute(NodeProto& node, const char* name, const std::vector<int64_t>& values);

@@ -2,6 +2,7 @@
 // channel, which can be applied to the weights and bias of the preceding convolution (Jacob et al.,
 // arXiv:1712.05877, section 3.2).
 #include <cmath>
+#include <set>
 
 #include "model/graph.h"
 #include "model/passes/passes.h"
@@ -48,14 +49,30 @@ void fold_values(const Node& conv, const Node& norm, float epsilon, Weights& wei
   }
 }
 
+// Returns the names of the layers that share parameters with others.
+std::set<std::string> sharing_layers(const Graph& graph) {
+  std::set<std::string> names;
+  for (const Node& node : graph.nodes) {
+    for (const Signature::Parameter& parameter : node.signature.parameters) {
+      if (parameter.tied_to.empty()) continue;
+      names.insert(node.name);
+      names.insert(parameter.tied_to);
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 void fold_batch_norms(Graph& graph, Weights& weights) {
+  const std::set<std::string> shared = sharing_layers(graph);
+  const std::vector<std::vector<int>> read_by = readers(graph);
+  std::vector<int> replacements = all_places(graph);
   for (int n = 0; n < static_cast<int>(graph.nodes.size()); ++n) {
-    const std::vector<int> read_by = readers(graph, n);
-    if (read_by.size() != 1) continue;
+    if (read_by[n].size() != 1) continue;
     Node& conv = graph.nodes[n];
-    const Node& norm = graph.nodes[read_by[0]];
+    const Node& norm = graph.nodes[read_by[n][0]];
+    if (shared.contains(conv.name) || shared.contains(norm.name)) continue;
     const auto scale = norm.layer->as_channel_scale();
     if (!scale || !conv.layer->fold(*scale)) continue;
     fold_values(conv, norm, scale->epsilon, weights);
@@ -64,8 +81,9 @@ void fold_batch_norms(Graph& graph, Weights& weights) {
       parameters.push_back(
           {.name = "bias", .shape = {parameters[0].shape[0]}, .init = {}, .decays = false});
     }
-    remove_node(graph, read_by[0], n);
+    replacements[read_by[n][0]] = n;
   }
+  remove_nodes(graph, replacements);
 }
 
 }  // namespace trireme::model

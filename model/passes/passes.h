@@ -28,9 +28,12 @@ void freeze(Graph& graph, std::span<const std::string> patterns);
 void fold_batch_norms(Graph& graph, Weights& weights);
 
 // --- For passes.
-// Returns the nodes that read `node`, once for each input that does.
-std::vector<int> readers(const Graph& graph, int node);
-// Removes a node; its readers read `replacement` instead, which must precede it in the list.
-void remove_node(Graph& graph, int removed, int replacement);
+// Returns for each node the nodes that read it, once for each input that does.
+std::vector<std::vector<int>> readers(const Graph& graph);
+// Returns the index of each node.
+std::vector<int> all_places(const Graph& graph);
+// Removes the nodes whose replacement is not their own index. Their readers read the replacement
+// instead: a node that precedes them, or -1 for the network's input.
+void remove_nodes(Graph& graph, const std::vector<int>& replacements);
 
 }  // namespace trireme::model

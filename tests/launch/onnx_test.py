@@ -1,4 +1,4 @@
-"""Exported models work with the onnx checker and ONNX Runtime, and can be imported again."""
+"""Exported models work with the onnx checker and ONNX Runtime, and can be imported again; so do models of other programs."""
 
 import gzip
 import json
@@ -193,6 +193,16 @@ class OnnxTest(ProgramTest):
             output = run("train", folder / "again.txtpb", "--run-dir", folder / f"again-{name}")
             self.assertNotIn("data.normalize is not", output)
 
+            # Without data.normalize, that of the file is used, with the same logits.
+            again = again.replace("normalize { mean: 0.45 std: 0.25 }", "").replace("max_steps: 1", "max_steps: 0")
+            (folder / "again.txtpb").write_text(again)
+            run("train", folder / "again.txtpb", "--run-dir", folder / f"bare-{name}")
+            lines = run("predict", folder / f"bare-{name}", folder / "inputs.npy", "--logits", "--format", "jsonl").splitlines()
+            same = numpy.array([json.loads(line)["logits"] for line in lines])
+            numpy.testing.assert_allclose(same, logits, rtol=1e-3, atol=1e-4)
+            (folder / "again.txtpb").write_text(again.replace("npy {", "normalize { mean: 0.4 } npy {"))
+            run("train", folder / "again.txtpb", "--run-dir", folder / f"other-{name}", code=2)
+
         output = run("export", folder / "run", folder / "plain.onnx", "--no-normalize")
         self.assertIn("input: f32 [N, 3, 16, 16]: (x * 0.00392157 - mean) / std of pixels x from 0 to 255, with mean 0.45 and std 0.25", output)
         found = metadata(folder / "plain.onnx")
@@ -303,6 +313,207 @@ class OnnxTest(ProgramTest):
         run("train", folder / "run.txtpb", code=3)
         pathlib.Path(self.scratch / "clip.onnx").unlink()
         run("train", folder / "run.txtpb", code=2)
+
+
+NPY = 'npy { train_inputs: "x.npy" train_targets: "y.npy" eval_inputs: "x.npy" eval_targets: "y.npy" }'
+CSV = 'csv { train_file: "x.csv" eval_file: "x.csv" label: "k" }'
+SCALAR = (1,)
+
+
+def softmax_loss(logits, labels):
+    shifted = logits - logits.max(1, keepdims=True)
+    return (numpy.log(numpy.exp(shifted).sum(1)) - shifted[numpy.arange(len(labels)), labels]).mean()
+
+
+class ImportedValues(ProgramTest):
+    """Files of other programs compute and train what they say. The reference is double precision with numerical gradients."""
+
+    def setUp(self):
+        super().setUp()
+        self.random = numpy.random.default_rng(7)
+        self.inputs = self.random.normal(0.5, 2, (24, 4)).astype(numpy.float32)
+        self.labels = numpy.arange(24) % 3
+        self.constants = {}
+        self.runs = 0
+
+    def constant(self, name, *shape):
+        self.constants[name] = numpy.asarray(self.random.normal(0.7, 0.5, shape), numpy.float32)
+        return name
+
+    def model(self, name, nodes, outputs=3):
+        """Nodes are (operator, inputs, output, attributes...). The constants are initializers."""
+        graph = onnx.helper.make_graph(
+            [onnx.helper.make_node(op, inputs, [output], **dict(more)) for op, inputs, output, *more in nodes],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", *self.inputs.shape[1:]])],
+            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", outputs])],
+            [onnx.numpy_helper.from_array(values, key) for key, values in self.constants.items()],
+        )
+        path = self.scratch / f"{name}.onnx"
+        onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9), path)
+        onnx.checker.check_model(str(path))
+        return path
+
+    def train(self, name, data=NPY, more="", steps=3, code=0):
+        numpy.save(self.scratch / "x.npy", self.inputs)
+        numpy.save(self.scratch / "y.npy", self.labels)
+        if self.inputs.ndim == 2:
+            table = numpy.column_stack([self.inputs, self.labels])
+            header = ",".join([*"abcdefgh"[: self.inputs.shape[1]], "k"])
+            numpy.savetxt(self.scratch / "x.csv", table, "%.9g", ",", header=header, comments="")
+        (self.scratch / f"{name}.txtpb").write_text(f"""
+            model {{ onnx: "{self.scratch}/{name}.onnx" }}
+            data {{ root: "{self.scratch}" {data} shuffle: false {more} }}
+            batch {{ global: 8 }} train {{ max_steps: {steps} device: "cpu" }} optimizer {{ sgd {{}} }}
+            schedule {{ learning_rate: 0.2 constant {{}} }} metrics {{ tensorboard: false }}""")
+        self.runs += 1
+        folder = self.scratch / f"run{self.runs}"
+        run("train", self.scratch / f"{name}.txtpb", "--run-dir", folder, code=code)
+        return folder
+
+    def losses(self, folder):
+        events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+        return [event["train_loss"] for event in events if event["event"] == "step"]
+
+    def expect_losses(self, name, forward, trained, data=NPY):
+        """`forward` computes logits from x and the constants, of which `trained` are parameters."""
+        parameters = {key: values.astype(numpy.float64) for key, values in self.constants.items()}
+        wanted = []
+        for step in range(3):
+            x, labels = (values[8 * step : 8 * step + 8] for values in (self.inputs.astype(numpy.float64), self.labels))
+            wanted.append(softmax_loss(forward(x, parameters), labels))
+            gradients = {}
+            for key in trained:
+                gradients[key] = numpy.zeros_like(parameters[key])
+                for place in numpy.ndindex(parameters[key].shape):
+                    value = parameters[key][place]
+                    sides = []
+                    for moved in (value + 1e-6, value - 1e-6):
+                        parameters[key][place] = moved
+                        sides.append(softmax_loss(forward(x, parameters), labels))
+                    parameters[key][place] = value
+                    gradients[key][place] = (sides[0] - sides[1]) / 2e-6
+            for key in trained:
+                parameters[key] -= 0.2 * gradients[key]
+        numpy.testing.assert_allclose(self.losses(self.train(name, data)), wanted, rtol=1e-4, err_msg=name)
+
+    def test_scales_and_shifts_of_the_input_are_trained(self):
+        w, b = self.constant("w", 4, 3), self.constant("b", 3)
+        last = ("Gemm", ["h", w, b], "y")
+        cases = {
+            "affine": (("Mul", ["x", "s"], "a"), ("Add", ["a", "t"], "h")),
+            "scale": (("Mul", ["s", "x"], "h"),),
+            "shift": (("Add", ["x", "t"], "h"),),
+            "number": (("Mul", ["x", "n"], "a"), ("Add", ["n", "a"], "h")),
+        }
+        forwards = {
+            "affine": lambda x, p: x * p["s"] + p["t"],
+            "scale": lambda x, p: x * p["s"],
+            "shift": lambda x, p: x + p["t"],
+            "number": None,
+        }
+        kept = dict(self.constants)
+        for name, nodes in cases.items():
+            self.constants = dict(kept)
+            for key in {key for node in nodes for key in node[1]} & set("stn"):
+                self.constant(key, *(SCALAR if key == "n" else (4,)))
+            self.model(name, [*nodes, last])
+            if name == "number":  # as weight and bias, which cannot be one parameter
+                self.train(name, code=2)
+                continue
+            for data in (CSV, NPY) if name == "affine" else (NPY,):
+                with self.subTest(name, data=data[:3]):
+                    self.expect_losses(name, lambda x, p: forwards[name](x, p) @ p["w"] + p["b"], list(self.constants), data)
+
+    def test_a_scale_within_the_network_is_trained(self):
+        self.inputs = self.random.normal(0, 1, (24, 2, 3, 3)).astype(numpy.float32)
+        c, s, t, n, w = (
+            self.constant("c", 3, 2, 1, 1), self.constant("s", 3, 1, 1), self.constant("t", 1, 3, 1, 1),
+            self.constant("n"), self.constant("w", 27, 3),
+        )  # fmt: skip
+        self.model("within", [
+            ("Conv", ["x", c], "a"), ("Mul", ["a", s], "b"), ("Tanh", ["b"], "d"), ("Sub", ["d", t], "e"),
+            ("Mul", [n, "e"], "f"), ("Flatten", ["f"], "g"), ("MatMul", ["g", w], "y"),
+        ])  # fmt: skip
+
+        def forward(x, p):
+            b = numpy.einsum("nihw,oi->nohw", x, p["c"][:, :, 0, 0]) * p["s"]
+            return (p["n"] * (numpy.tanh(b) - p["t"])).reshape(len(x), -1) @ p["w"]
+
+        self.expect_losses("within", forward, list(self.constants))
+
+    def test_a_tensor_that_several_operators_read_is_one_parameter(self):
+        u, v, b, w = self.constant("u", 5, 4), self.constant("v", 5, 5), self.constant("b", 5), self.constant("w", 5, 3)
+        twice = ("transB", 1)
+        self.model("tied", [
+            ("Gemm", ["x", u, b], "1", twice), ("Tanh", ["1"], "2"), ("Gemm", ["2", v, b], "3", twice), ("Tanh", ["3"], "4"),
+            ("Gemm", ["4", v, b], "5", twice), ("Tanh", ["5"], "6"), ("MatMul", ["6", w], "y"),
+        ])  # fmt: skip
+
+        def forward(x, p):
+            h = numpy.tanh(x @ p["u"].T + p["b"])
+            for _ in range(2):
+                h = numpy.tanh(h @ p["v"].T + p["b"])
+            return h @ p["w"]
+
+        self.expect_losses("tied", forward, list(self.constants))
+        # The exported file shares them, too.
+        run("export", self.scratch / "run1", self.scratch / "again.onnx")
+        names = [tensor.name for tensor in onnx.load(self.scratch / "again.onnx").graph.initializer]
+        self.assertEqual(len(names), 4)
+
+    def test_a_convolution_that_runs_twice_is_one_parameter(self):
+        self.inputs = self.random.normal(0, 1, (24, 2, 3, 3)).astype(numpy.float32)
+        c, w = self.constant("c", 2, 2, 1, 1), self.constant("w", 18, 3)
+        self.model("conv", [
+            ("Conv", ["x", c], "1"), ("Relu", ["1"], "2"), ("Conv", ["2", c], "3"), ("Flatten", ["3"], "4"), ("MatMul", ["4", w], "y"),
+        ])  # fmt: skip
+
+        def forward(x, p):
+            for step in range(2):
+                x = numpy.einsum("nihw,oi->nohw", x if step == 0 else numpy.maximum(x, 0), p["c"][:, :, 0, 0])
+            return x.reshape(len(x), -1) @ p["w"]
+
+        self.expect_losses("conv", forward, ["c", "w"])
+
+    def test_normalizes_its_own_input_whatever_the_data_does(self):
+        mean, std, w, b = (self.constant(name, *shape) for name, shape in (("m", (4,)), ("s", (4,)), ("w", (4, 3)), ("b", (3,))))
+        self.constants["s"] = numpy.abs(self.constants["s"]) + 0.2
+        path = self.model("norm", [("Sub", ["x", mean], "a"), ("Div", ["a", std], "h"), ("Gemm", ["h", w, b], "y")])
+        for data, more, inputs in (
+            (CSV, "", self.inputs),
+            (NPY, "", self.inputs),
+            (CSV, "normalize { mean: 1 std: 2 }", (self.inputs - 1) / 2),
+            (NPY, "normalize { mean: [1, 2, 3, 4] std: 2 }", (self.inputs - [1, 2, 3, 4]) / 2),
+            (NPY.replace("npy {", "npy { scale: 0.5"), "", self.inputs / 2),
+        ):
+            with self.subTest(data=data, more=more):
+                folder = self.train("norm", data, more, steps=0)
+                lines = run("predict", folder, self.scratch / "x.npy" if data is not CSV else self.scratch / "x.csv",
+                            "--logits", "--format", "jsonl").splitlines()  # fmt: skip
+                got = numpy.array([json.loads(line)["logits"] for line in lines])
+                wanted = session(path).run(None, {"x": inputs.astype(numpy.float32)})[0]
+                numpy.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+                # The exported file takes samples as stored.
+                run("export", folder, self.scratch / "again.onnx")
+                numpy.testing.assert_allclose(outputs(self.scratch / "again.onnx", self.inputs), wanted, rtol=1e-4, atol=1e-4)
+
+    def test_a_long_chain_is_inspected_without_trying_recomputation(self):
+        """That took minutes. The number of operators is limited in tests/model/onnx_import_test.cc."""
+        self.constant("w", 4, 3)
+        names = ["x", *(f"v{i}" for i in range(2500))]
+        chain = [("Tanh", [before], after) for before, after in zip(names, names[1:], strict=False)]
+        output = run("inspect", self.model("chain", [*chain, ("MatMul", [names[-1], "w"], "y")]))
+        self.assertIn("no recomputation, which is tried for up to 2000 layers", output)
+        self.assertEqual(output.count("\n  NONE "), 2)
+
+    def test_regression_on_arrays(self):
+        self.constant("w", 4, 2)
+        self.model("regression", [("MatMul", ["x", "w"], "y")], outputs=2)
+        self.labels = self.random.normal(0, 1, (24, 2)).astype(numpy.float32)
+        folder = self.train("regression", steps=1)
+        wanted = numpy.square(self.inputs[:8] @ self.constants["w"] - self.labels[:8]).mean()
+        numpy.testing.assert_allclose(self.losses(folder), [wanted], rtol=1e-5)
 
 
 if __name__ == "__main__":

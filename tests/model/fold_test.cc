@@ -145,5 +145,26 @@ TEST(Fold, FoldsResidualNetworks) {
   expect_same_outputs(zoo("resnet20"), classified({3, 32, 32}, 10), 9);
 }
 
+// The weights of a convolution that runs twice cannot be those of two norms.
+TEST(Fold, SharedLayersRemain) {
+  const ModelConfig config = network(
+      "layer { name: 'c' conv2d { channels: 3 kernel: 3 padding: 1 } } layer { name: 'n' "
+      "batch_norm "
+      "{} }"
+      "layer { name: 'd' conv2d { channels: 3 kernel: 3 padding: 1 } shared { weight: 'c' bias: "
+      "'c' "
+      "} }"
+      "layer { name: 'm' batch_norm {} } layer { flatten {} } layer { dense { units: 3 } }"
+      "layer { softmax_cross_entropy {} }");
+  Graph graph = build_graph(config, classified({3, 5, 5}, 3));
+  Weights weights = random_weights(graph);
+  weights.erase("d.weight");
+  weights.erase("d.bias");
+  const size_t layers = graph.nodes.size(), tensors = weights.size();
+  fold_batch_norms(graph, weights);
+  EXPECT_EQ(graph.nodes.size(), layers);
+  EXPECT_EQ(weights.size(), tensors);
+}
+
 }  // namespace
 }  // namespace trireme::model

@@ -46,6 +46,28 @@ TEST(Graph, NamesTheLayerAndBothShapes) {
       {"groups", "2", "3"});
 }
 
+TEST(Graph, SharedParametersMustFit) {
+  const auto error = [](const std::string& layer) {
+    return build_error(
+        "layer { name: 'a' dense { units: 12 } } layer { name: 'n' layer_norm {} } " + layer +
+            kLoss,
+        kRows);
+  };
+  expect_mentions(error("layer { name: 'b' dense { units: 5 } shared { weight: 'a' } }"),
+                  {"'b'", "shared.weight", "[5, 12]", "'a' (dense)", "[12, 12]"});
+  expect_mentions(error("layer { name: 'b' dense { units: 12 } shared { bias: 'n' } }"),
+                  {"'b'", "shared.bias", "same kind", "'n' (layer_norm)"});
+  expect_mentions(error("layer { name: 'b' tanh {} shared { weight: 'a' } }"),
+                  {"'b'", "shared.weight", "has no weight"});
+  expect_mentions(error("layer { name: 'b' dense { units: 12 } shared { weight: 'later' } }"),
+                  {"'b'", "no earlier layer is named 'later'"});
+}
+
+TEST(Graph, ScaleRequiresSomethingToTrain) {
+  expect_mentions(build_error("layer { scale { weight: false bias: false } }" + kLoss, kRows),
+                  {"scale", "does nothing"});
+}
+
 TEST(Graph, SuggestsTheNearestName) {
   expect_mentions(
       build_error(

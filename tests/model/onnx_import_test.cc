@@ -87,6 +87,19 @@ TEST(OnnxImport, ListsUnsupportedOperators) {
   expect_words(error_message<ConfigError>([&] { branches.read(); }), {"HardSigmoid", "Clip"});
 }
 
+// A valid file with a table was "damaged", and its other operators were not listed.
+TEST(OnnxImport, ListsTablesWithOtherUnsupportedOperators) {
+  Model model({4});
+  set_attribute(model.node("Cast", {"x"}, "i"), "to", {TensorProto::INT64});
+  model.node("Gather", {"table", "i"}, "g");
+  model.floats("table", {10, 2}, std::vector<float>(20));
+  model.node("Clip", {"g"}, "c");
+  model.node("Flatten", {"c"}, "f");
+  model.node("HardSwish", {"f"}, "y");
+  const std::string message = error_message<ConfigError>([&] { model.read(); });
+  expect_words(message, {"Cast (node", "Gather (node", "Clip (node", "HardSwish (node"});
+}
+
 TEST(OnnxImport, ExplainsWhyAnOperatorIsUnsupported) {
   const auto conv = [](const char* attribute, std::vector<int64_t> values) {
     Model model({1, 6, 6});
@@ -147,11 +160,14 @@ TEST(OnnxImport, ReadsGroupNormalization) {
     model.node("Flatten", {"a"}, "y");
     return model.read();
   };
-  const OnnxModel now = read({1, 2, 3, 4}), opset_18 = read({1, 2});
+  const OnnxModel now = read({1, 2, 3, 4});
   EXPECT_EQ(now.network.layer(0).group_norm().num_groups(), 2);
   EXPECT_EQ(now.weights.at("gn.weight").values, (std::vector<float>{1, 2, 3, 4}));
-  EXPECT_EQ(opset_18.weights.at("gn.weight").values, (std::vector<float>{1, 1, 2, 2}));
-  EXPECT_EQ(opset_18.weights.at("gn.bias").values, std::vector<float>(4, 0.5F));
+  // The number of a group, repeated for each channel, would be trained as several.
+  expect_words(error_message<ConfigError>([&] {
+                 read({1, 2});
+               }),
+               {"GroupNormalization", "a scale for each group"});
   expect_words(error_message<DataError>([&] {
                  read({1, 2, 3});
                }),
@@ -246,6 +262,19 @@ TEST(OnnxImport, RecognizesActivationsByTheirValues) {
   steeper.node("Sigmoid", {"1"}, "2");
   steeper.node("Mul", {"h", "2"}, "y");
   expect_words(error_message<ConfigError>([&] { steeper.read(); }), {"Mul", "activation"});
+}
+
+TEST(OnnxImport, RecognizesAnActivationOfAnActivation) {
+  Model model({4});
+  model.floats("fc.weight", {4, 2}, std::vector<float>(8));
+  model.node("Tanh", {"x"}, "t");
+  model.node("Sigmoid", {"t"}, "s");
+  model.node("Mul", {"t", "s"}, "a");
+  model.node("Sigmoid", {"a"}, "b");
+  model.node("Mul", {"a", "b"}, "h");
+  model.node("Gemm", {"h", "fc.weight"}, "y");
+  EXPECT_EQ(kinds_of(model.read()),
+            (Kinds{"tanh", "silu", "silu", "dense", "softmax_cross_entropy"}));
 }
 
 // The residual sum could be part of an activation's formula.
@@ -387,6 +416,13 @@ TEST(OnnxImport, RejectsDamagedValuesBeforeAllocating) {
                  t.set_data_location(TensorProto::EXTERNAL);
                  onnx::StringStringEntryProto& entry = *t.add_external_data();
                  entry.set_key("location");
+                 entry.set_value(std::string("model.onnx\0.bin", 15));
+               }),
+               {"model.onnx\\x00.bin", "NUL"});
+  expect_words(damage([](TensorProto& t) {
+                 t.set_data_location(TensorProto::EXTERNAL);
+                 onnx::StringStringEntryProto& entry = *t.add_external_data();
+                 entry.set_key("location");
                  entry.set_value("model.onnx");
                  onnx::StringStringEntryProto& offset = *t.add_external_data();
                  offset.set_key("offset");
@@ -447,18 +483,198 @@ TEST(OnnxImport, ConversionToIntegersIsNotSupported) {
   }
 }
 
-// Reading one tensor for many nodes must not need much more memory than the size of the file.
-TEST(OnnxImport, LimitsRepeatedUseOfATensor) {
-  constexpr int64_t kWidth = 1024;
-  Model model({kWidth}, "h200");
-  model.floats("w", {kWidth, kWidth}, std::vector<float>(kWidth * kWidth));
+// A chain of nodes that each read the constants.
+Model chain(const char* op, std::vector<const char*> constants, int64_t width, int count) {
+  Model model({width}, fmt::format("h{}", count));
   std::string before = "x";
-  for (int i = 0; i <= 200; ++i) {
+  for (int i = 0; i <= count; ++i) {
     const std::string next = fmt::format("h{}", i);
-    model.node("Gemm", {before.c_str(), "w"}, next.c_str());
+    onnx::NodeProto& node = model.node(op, {before.c_str()}, next.c_str());
+    for (const char* constant : constants) node.add_input(constant);
     before = next;
   }
+  return model;
+}
+
+// Reading one tensor for many nodes must not need much more memory than the size of the file.
+TEST(OnnxImport, LimitsRepeatedUseOfATensor) {
+  constexpr int64_t kWidth = 1 << 18;
+  Model model = chain("BatchNormalization", {"w", "b", "mean", "var"}, kWidth, 200);
+  for (const char* name : {"w", "b", "mean", "var"}) {
+    model.floats(name, {kWidth}, std::vector<float>(kWidth));
+  }
   expect_words(error_message<DataError>([&] { model.read(); }), {"more values"});
+}
+
+// It was trained as many parameters.
+TEST(OnnxImport, ATensorThatSeveralOperatorsReadIsOneParameter) {
+  Model model = chain("Gemm", {"fc.weight", "fc.bias"}, 3, 5);
+  model.floats("fc.weight", {3, 3}, std::vector<float>(9, 0.5F));
+  model.floats("fc.bias", {3}, {1, 2, 3});
+  const OnnxModel read = model.read();
+  EXPECT_EQ(read.weights.size(), 2u);
+  for (int i = 1; i <= 5; ++i) {
+    EXPECT_EQ(read.network.layer(i).shared().weight(), "fc");
+    EXPECT_EQ(read.network.layer(i).shared().bias(), "fc");
+  }
+  EXPECT_FALSE(read.network.layer(0).has_shared());
+}
+
+// PyTorch's TorchScript exporter stores equal parameters once; Identity has the name of the other.
+TEST(OnnxImport, EqualParametersOfAModuleRemainDifferentOnes) {
+  const auto read = [](const char* producer) {
+    Model model({3});
+    model.proto.set_producer_name(producer);
+    model.node("Identity", {"n1.weight"}, "n2.weight");
+    model.node("LayerNormalization", {"x", "n1.weight"}, "a");
+    model.node("LayerNormalization", {"a", "n2.weight"}, "y");
+    model.floats("n1.weight", {3}, {1, 1, 1});
+    return model.read();
+  };
+  const OnnxModel different = read("pytorch");
+  EXPECT_EQ(different.network.layer(1).name(), "n2");
+  EXPECT_FALSE(different.network.layer(1).has_shared());
+  EXPECT_EQ(different.weights.at("n2.weight").values, (std::vector<float>{1, 1, 1}));
+  EXPECT_EQ(read("another").network.layer(1).shared().weight(), "n1");
+}
+
+TEST(OnnxImport, TensorsThatCannotBeOneParameterAreNamed) {
+  Model turned({3});
+  turned.node("MatMul", {"x", "w"}, "a");
+  set_attribute(turned.node("Gemm", {"a", "w"}, "y"), "transB", {1});
+  turned.floats("w", {3, 3}, std::vector<float>(9, 0.5F));
+  expect_words(error_message<ConfigError>([&] { turned.read(); }),
+               {"Gemm (node", "'w'", "in another form", "cannot be one parameter"});
+  Model kinds({3});
+  kinds.node("Gemm", {"x", "w", "v"}, "a");
+  kinds.node("LayerNormalization", {"a", "v", "b"}, "y");
+  kinds.floats("w", {3, 3}, std::vector<float>(9, 0.5F));
+  kinds.floats("v", {3}, {1, 2, 3});
+  kinds.floats("b", {3}, {1, 2, 3});
+  expect_words(error_message<ConfigError>([&] { kinds.read(); }),
+               {"LayerNormalization (node", "'v'", "the bias of layer", "cannot be one parameter"});
+}
+
+// Numbers that the network multiplies by or adds are parameters, except for those of a
+// normalization and of Constant operators.
+TEST(OnnxImport, ReadsScalesAndShifts) {
+  const auto read = [](const std::function<void(Model&)>& build) {
+    Model model({4});
+    model.floats("v", {4}, {1, 2, 3, 4});
+    model.floats("u", {4}, {5, 6, 7, 8});
+    model.floats("one", {}, {1});
+    model.floats("fc.weight", {4, 2}, std::vector<float>(8));
+    build(model);
+    model.node("Gemm", {"h", "fc.weight"}, "y");
+    return model.read();
+  };
+  const OnnxModel affine = read([](Model& m) {
+    m.node("Mul", {"x", "v"}, "a");
+    m.node("Add", {"u", "a"}, "h");
+  });
+  EXPECT_EQ(kinds_of(affine), (Kinds{"scale", "dense", "softmax_cross_entropy"}));
+  const std::string name = affine.network.layer(0).name();
+  EXPECT_EQ(affine.weights.at(name + ".weight").values, (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(affine.weights.at(name + ".bias").values, (std::vector<float>{5, 6, 7, 8}));
+  EXPECT_TRUE(is_identity(affine.normalization));
+  EXPECT_TRUE(affine.frozen.empty());
+  EXPECT_EQ(affine.warnings.size(), 1u);
+
+  const OnnxModel shift = read([](Model& m) { m.node("Add", {"x", "v"}, "h"); });
+  EXPECT_FALSE(shift.network.layer(0).scale().weight());
+  const OnnxModel number = read([](Model& m) { m.node("Mul", {"x", "one"}, "h"); });
+  EXPECT_EQ(number.network.layer(0).scale().per(), ScaleConfig::ALL);
+  EXPECT_EQ(number.weights.at(number.network.layer(0).name() + ".weight").values,
+            (std::vector<float>{1}));
+  const OnnxModel later = read([](Model& m) {
+    m.node("Tanh", {"x"}, "a");
+    m.node("Sub", {"a", "v"}, "h");
+  });
+  EXPECT_EQ(kinds_of(later), (Kinds{"tanh", "scale", "dense", "softmax_cross_entropy"}));
+  EXPECT_EQ(later.weights.at(later.network.layer(1).name() + ".bias").values,
+            (std::vector<float>{-1, -2, -3, -4}));
+
+  const OnnxModel normalized = read([](Model& m) {
+    m.node("Sub", {"x", "v"}, "a");
+    m.node("Div", {"a", "u"}, "h");
+  });
+  EXPECT_EQ(kinds_of(normalized), (Kinds{"dense", "softmax_cross_entropy"}));
+  EXPECT_EQ(normalized.normalization.mean, (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(normalized.normalization.stddev, (std::vector<float>{5, 6, 7, 8}));
+  ASSERT_EQ(normalized.warnings.size(), 1u);
+  expect_words(normalized.warnings[0], {"'v', 'u'", "data.normalize", "not trained"});
+
+  // Which a division by parameters is not.
+  expect_words(error_message<ConfigError>([&] {
+                 read([](Model& m) { m.node("Div", {"x", "v"}, "h"); });
+               }),
+               {"Div (node", "'v'", "multiply by them"});
+}
+
+TEST(OnnxImport, NumbersOfConstantOperatorsAreNotTrained) {
+  const auto read = [](const char* op, const char* before) {
+    Model model({4});
+    onnx::NodeProto& two = model.node("Constant", {}, "two");
+    onnx::AttributeProto& value = *two.add_attribute();
+    value.set_name("value_float");
+    value.set_f(2);
+    model.node(before, {"x"}, "b");
+    model.node(op, {"b", "two"}, "h");
+    model.node("Gemm", {"h", "fc.weight"}, "y");
+    model.floats("fc.weight", {4, 2}, std::vector<float>(8));
+    return model.read();
+  };
+  EXPECT_EQ(read("Div", "Identity").normalization.scale, 0.5F);
+  const OnnxModel middle = read("Div", "Tanh");
+  EXPECT_EQ(kinds_of(middle), (Kinds{"tanh", "scale", "dense", "softmax_cross_entropy"}));
+  const std::string weight = middle.network.layer(1).name() + ".weight";
+  EXPECT_EQ(middle.weights.at(weight).values, std::vector<float>{0.5F});
+  EXPECT_EQ(middle.frozen, std::vector<std::string>{weight});
+}
+
+// It would train a bias that the file does not have.
+TEST(OnnxImport, ALayerNormWithoutBiasHasAFrozenOne) {
+  Model model({4});
+  model.node("LayerNormalization", {"x", "ln.weight"}, "h");
+  model.floats("ln.weight", {4}, {1, 2, 3, 4});
+  model.node("Gemm", {"h", "w"}, "y");
+  model.floats("w", {4, 2}, std::vector<float>(8));
+  EXPECT_EQ(model.read().frozen, std::vector<std::string>{"ln.bias"});
+}
+
+TEST(OnnxImport, FactorsOfParametersAreNotSupported) {
+  Model model({2});
+  onnx::AttributeProto& alpha = *model.node("Gemm", {"x", "w"}, "y").add_attribute();
+  alpha.set_name("alpha");
+  alpha.set_f(0.5F);
+  model.floats("w", {2, 2}, {1, 2, 3, 4});
+  expect_words(error_message<ConfigError>([&] { model.read(); }), {"Gemm", "alpha"});
+}
+
+TEST(OnnxImport, RejectsUnknownOpsets) {
+  for (const int64_t version : {6, 99}) {
+    Model model({2});
+    model.proto.mutable_opset_import(0)->set_version(version);
+    model.node("Gemm", {"x", "w"}, "y");
+    model.floats("w", {2, 2}, {1, 2, 3, 4});
+    expect_words(error_message<ConfigError>([&] { model.read(); }),
+                 {fmt::format("is of opset {}", version).c_str(), "export it with"});
+  }
+}
+
+TEST(OnnxImport, RejectsValuesThatAreComputedTwice) {
+  Model model({2});
+  for (int i = 0; i < 2; ++i) model.node("Tanh", {"x"}, "h");
+  model.node("Gemm", {"x", "w"}, "y");
+  model.floats("w", {2, 2}, {1, 2, 3, 4});
+  expect_words(error_message<DataError>([&] { model.read(); }), {"'h' is computed twice"});
+}
+
+// Linear in the number of operators, which is limited.
+TEST(OnnxImport, LimitsTheNumberOfOperators) {
+  const Model model = chain("Identity", {}, 2, 200'000);
+  expect_words(error_message<ConfigError>([&] { model.read(); }),
+               {"has 200001 operators; at most 200000"});
 }
 
 }  // namespace

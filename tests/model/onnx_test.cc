@@ -30,7 +30,10 @@ Weights some_weights(const ModelConfig& model, const ModelInput& input) {
   };
   for (const Node& node : declare_graph(network_of(model, input), input).nodes) {
     for (const auto& parameter : node.signature.parameters) {
+      if (!parameter.tied_to.empty()) continue;
       add(node.name + "." + parameter.name, parameter.shape, 0);
+      if (parameter.frozen)
+        std::ranges::fill(weights.at(node.name + "." + parameter.name).values, 1);
     }
     for (const auto& running : node.signature.running_stats) {
       add(node.name + "." + running.name, running.shape, running.initial * 3);
@@ -114,6 +117,51 @@ TEST(Onnx, RoundTripsEveryKindOfLayer) {
               "layer { name: 'head' dense { units: 5 } }" +
               kLoss),
       kImages);
+}
+
+TEST(Onnx, RoundTripsScales) {
+  expect_round_trip(
+      network("layer { name: 'first' scale {} } layer { name: 'shift' scale { weight: false } }"
+              "layer { name: 'conv' conv2d { channels: 4 kernel: 3 } }"
+              "layer { name: 'factor' scale { bias: false } } layer { name: 'relu' relu {} }"
+              "layer { name: 'one' scale { per: ALL } } layer { name: 'tanh' tanh {} }"
+              "layer { name: 'each' scale { per: ELEMENT } } layer { name: 'flat' flatten {} }"
+              "layer { name: 'rows' scale { weight: false } }"
+              "layer { name: 'head' dense { units: 5 } }" +
+              kLoss),
+      kImages);
+}
+
+TEST(Onnx, RoundTripsSharedParameters) {
+  expect_round_trip(
+      network(
+          "layer { name: 'c' conv2d { channels: 3 kernel: 3 padding: 1 } }"
+          "layer { name: 'd' conv2d { channels: 3 kernel: 3 padding: 1 } shared { weight: 'c' } }"
+          "layer { name: 'n' batch_norm {} }"
+          "layer { name: 'm' batch_norm {} shared { weight: 'n' bias: 'n' } }"
+          "layer { name: 'g' group_norm { num_groups: 1 } }"
+          "layer { name: 'h' group_norm { num_groups: 1 } shared { weight: 'g' bias: 'g' } }"
+          "layer { name: 'flat' flatten {} } layer { name: 'a' dense { units: 5 } }"
+          "layer { name: 'tanh' tanh {} }"
+          "layer { name: 'b' dense { units: 5 } }"
+          "layer { name: 'relu' relu {} }"
+          "layer { name: 'e' dense { units: 5 } shared { weight: 'b' bias: 'b' } }" +
+          kLoss),
+      kImages);
+}
+
+// The activation of the input was taken for a normalization.
+TEST(Onnx, RoundTripsAnActivationOfTheInput) {
+  for (const char* kind : {"gelu", "gelu_tanh", "silu", "sigmoid"}) {
+    SCOPED_TRACE(kind);
+    ModelInput rows = classified({7}, 3);
+    const ModelConfig model = network(fmt::format("layer {{ name: 'act' {} {{}} }}", kind) +
+                                      "layer { name: 'fc' dense { units: 3 } }" + kLoss);
+    expect_round_trip(model, rows);
+    rows.mean = {3};
+    rows.stddev = {0.5F};
+    expect_round_trip(model, rows);
+  }
 }
 
 // Makes layers small, to be fast: convolutions with an eighth of the channels, small dense layers.

@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "core/alignment.h"
@@ -57,6 +60,41 @@ TEST(Planner, NoTwoLiveValuesShareAByte) {
       }
     }
     EXPECT_GE(plan.bytes, live_bytes_peak(requests));
+  }
+}
+
+// The search passes groups of requests in one step. Its plan is that of a search which does not.
+TEST(Planner, PlacesThousandsOfRequestsAsOneByOne) {
+  std::mt19937 random(3);
+  for (const int saved : {0, 1200}) {
+    std::vector<MemoryRequest> requests;
+    for (int i = 0; i < saved; ++i) requests.push_back({512, i, 2 * saved - i});
+    std::uniform_int_distribution<int> time(0, 2 * saved + 500), length(0, 30), bytes(0, 9);
+    for (int i = 0; i < 1500; ++i) {
+      const int first = time(random);
+      requests.push_back({static_cast<size_t>(bytes(random)) * 256, first, first + length(random)});
+    }
+    std::vector<size_t> order(requests.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, std::greater{}, [&](size_t i) { return requests[i].bytes; });
+    const MemoryPlan plan = plan_memory(requests);
+    for (size_t n = 0; n < order.size(); ++n) {
+      const MemoryRequest& placed = requests[order[n]];
+      std::vector<std::pair<size_t, size_t>> in_use;
+      for (size_t m = 0; m < n; ++m) {
+        const MemoryRequest& other = requests[order[m]];
+        if (placed.first > other.last || other.first > placed.last) continue;
+        const size_t begin = plan.offsets[order[m]];
+        in_use.emplace_back(begin, begin + device_aligned(other.bytes));
+      }
+      std::ranges::sort(in_use);
+      size_t lowest = 0;
+      for (const auto& [begin, end] : in_use) {
+        if (lowest + device_aligned(placed.bytes) <= begin) break;
+        lowest = std::max(lowest, end);
+      }
+      ASSERT_EQ(plan.offsets[order[n]], lowest) << "request " << n;
+    }
   }
 }
 

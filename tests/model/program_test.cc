@@ -98,6 +98,29 @@ const Case kCases[] = {
      "layer { dense { units: 9 } } layer { layer_norm {} } layer { gelu {} } layer { dense { "
      "units: 3 } }",
      {6}},
+    {"scale",
+     "layer { scale {} } layer { conv2d { channels: 5 kernel: 3 } } layer { scale { bias: false } }"
+     "layer { relu {} } layer { scale { per: ALL } } layer { flatten {} } layer { scale {} }"
+     "layer { dense { units: 6 } } layer { scale { per: ELEMENT } } layer { dense { units: 3 } }",
+     {3, 6, 5}},
+    {"scaled_sequence",
+     "layer { embedding { units: 6 } } layer { scale {} } layer { scale { per: ALL bias: false } }"
+     "layer { dense { units: 3 } }",
+     {5},
+     3,
+     false,
+     true},
+    {"shared",
+     "layer { name: 'c' conv2d { channels: 2 kernel: 3 padding: 1 } } layer { relu {} }"
+     "layer { name: 'd' conv2d { channels: 2 kernel: 3 stride: 2 } shared { weight: 'c' bias: 'c' "
+     "} "
+     "}"
+     "layer { name: 'n' group_norm { num_groups: 1 } } layer { tanh {} }"
+     "layer { name: 'm' group_norm { num_groups: 2 } shared { weight: 'n' } } layer { flatten {} }"
+     "layer { name: 'a' dense { units: 8 } } layer { tanh {} }"
+     "layer { name: 'b' dense { units: 8 } shared { weight: 'a' bias: 'a' } } layer { relu {} }"
+     "layer { dense { units: 8 bias: false } shared { weight: 'b' } } layer { dense { units: 3 } }",
+     {2, 5, 5}},
     {"dropout",
      "layer { conv2d { channels: 5 kernel: 2 } } layer { dropout { rate: 0.3 } } layer { flatten "
      "{} }"

@@ -278,6 +278,9 @@ TEST(Config, RefusesHostileFiles) {
   EXPECT_EQ(error_of(nested), "run.txtpb:101: more than 100 messages are nested");
   EXPECT_EQ(error_of("seed: 1\n" + std::string(50'000'000, 'a') + ": 1"),
             "run.txtpb:2: a name has 50000000 characters; at most 1000 are allowed");
+  std::string layers = "model {\nnetwork {\n";
+  for (int i = 0; i < 1'000'000; ++i) layers += "layer { relu {} }\n";
+  EXPECT_EQ(error_of(layers + "} }"), "run.txtpb:100002: more than 200000 messages");
   const TemporaryFolder folder;
   const std::string fifo = (folder.path() / "fifo.txtpb").string();
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);

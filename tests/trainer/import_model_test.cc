@@ -16,7 +16,7 @@ class ImportModel : public testing::Test {
   void SetUp() override { write(1.0F / 255); }
 
   // `scale` is the factor by which the model multiplies its input before it normalizes it.
-  void write(float scale) {
+  void write(float scale, bool by_trireme = true) {
     ModelConfig model;
     NetworkConfig& network = *model.mutable_network();
     network.set_name("others");
@@ -35,7 +35,9 @@ class ImportModel : public testing::Test {
     const model::Weights weights = {{"fc.weight", {{5, 48}, std::vector<float>(240, 0.5F)}},
                                     {"fc.bias", {{5}, std::vector<float>(5)}}};
     file_ = (folder_.path() / "others.onnx").string();
-    std::ofstream(file_, std::ios::binary) << model::to_onnx(model, input, weights);
+    std::string bytes = model::to_onnx(model, input, weights);
+    if (!by_trireme) bytes.replace(bytes.find("trireme"), 7, "another");
+    std::ofstream(file_, std::ios::binary) << bytes;
   }
 
   Config load(const std::string& data, const std::string& more = "") {
@@ -97,13 +99,49 @@ TEST_F(ImportModel, RecognizesPixelsFromZeroToOne) {
   EXPECT_NEAR(rows.run.data().normalize().mean(1), 0.25, 1e-6);
 }
 
-TEST_F(ImportModel, WarnsIfTheDataIsNormalizedDifferently) {
+// The normalization of a run is in the file that it exports, so that it must not be applied twice.
+TEST_F(ImportModel, OwnFilesAreNotNormalizedDifferently) {
   EXPECT_TRUE(load("synthetic {} normalize { mean: [0.5, 0.25, 0.75] std: [0.2, 0.2, 0.2] }")
                   .warnings.empty());
-  const Config other = load("synthetic {} normalize { mean: [0.5, 0.3, 0.75] std: 0.2 }");
-  ASSERT_EQ(other.warnings.size(), 1U);
-  EXPECT_NE(other.warnings[0].find("data.normalize"), std::string::npos);
-  EXPECT_NEAR(other.run.data().normalize().mean(1), 0.3, 1e-6);
+  try {
+    load("synthetic {} normalize { mean: [0.5, 0.3, 0.75] std: 0.2 }");
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    const std::string message = error.what();
+    EXPECT_EQ(message.find("run.txtpb:1: data.normalize: is mean: [0.5, 0.3, 0.75] std: [0.2]"), 0U)
+        << message;
+    EXPECT_NE(message.find("remove data.normalize"), std::string::npos) << message;
+  }
+}
+
+// Operators of other files are computed on top of what the configuration does. They were dropped.
+TEST_F(ImportModel, NormalizesAfterTheDataIsNormalized) {
+  write(1, /*by_trireme=*/false);
+  const auto normalize = [this](const std::string& data) {
+    return load(data).run.data().normalize();
+  };
+  // ((x - 1) / 2 - 0.25) / 0.2
+  const NormalizeConfig both =
+      normalize("csv { train_file: 'x.csv' } normalize { mean: 1 std: 2 }");
+  EXPECT_NEAR(both.mean(1), 1.5, 1e-6);
+  EXPECT_NEAR(both.std(0), 0.4, 1e-6);
+  EXPECT_NEAR(normalize("synthetic {} normalize { mean: [0, 1, 2] std: 2 }").mean(2), 3.5, 1e-6);
+  EXPECT_NEAR(normalize("csv { train_file: 'x.csv' scale: 0.5 }").mean(1), 0.25, 1e-6);
+  EXPECT_NEAR(normalize("npy { train_inputs: 'x.npy' train_targets: 'y.npy' }").mean(1), 0.25,
+              1e-6);
+  const std::string same = "synthetic {} normalize { mean: [0.5, 0.25, 0.75] std: 0.2 }";
+  EXPECT_NEAR(normalize(same).mean(1), 0.25 + 0.2 * 0.25, 1e-6);
+  EXPECT_NE(load(same).warnings.back().find("in the same way as data.normalize"),
+            std::string::npos);
+  try {
+    load("csv { train_file: 'x.csv' } normalize { mean: [1, 2] std: 2 }");
+    FAIL() << "accepted";
+  } catch (const ConfigError& error) {
+    EXPECT_NE(std::string(error.what()).find("different numbers of channels"), std::string::npos);
+  }
+  // Pixels from 0 to 255 that the file divides by 255 itself.
+  write(1.0F / 255, /*by_trireme=*/false);
+  EXPECT_NEAR(normalize("synthetic {}").mean(1), 0.25, 1e-6);
 }
 
 TEST_F(ImportModel, UsesMeanSquaredErrorForRegression) {

@@ -126,18 +126,24 @@ bool is_out_of_range(const Tokenizer::Token& token) {
          std::errc::result_out_of_range;
 }
 
-// Throws ConfigError if the text nests messages so deeply, or has so long names, that describing an
-// error would take forever. Returns whether a number is outside the range of float.
+// Throws ConfigError if the text nests messages so deeply, or has so long names or so many
+// messages, that reading it or describing an error would take forever. Returns whether a number is outside the range of float.
 bool check_sizes(const std::string& text, const std::string& file) {
+  constexpr size_t kMaxMessages = 200000;  // ten for each layer of the largest network
   constexpr size_t kMaxDepth = 100;
   constexpr size_t kMaxName = 1000;
   Tokens tokens(text);
-  size_t depth = 0;
+  size_t depth = 0, messages = 0;
   bool out_of_range = false;
   while (const Tokenizer::Token* const next = tokens.next()) {
     const Tokenizer::Token& token = *next;
     const auto where = [&] { return fmt::format("{}:{}", file, token.line + 1); };
-    if (token.text == "{" || token.text == "<") ++depth;
+    if (token.text == "{" || token.text == "<") {
+      ++depth;
+      if (++messages > kMaxMessages) {
+        throw ConfigError(where(), fmt::format("more than {} messages", kMaxMessages));
+      }
+    }
     if ((token.text == "}" || token.text == ">") && depth > 0) --depth;
     if (depth > kMaxDepth) {
       throw ConfigError(where(), fmt::format("more than {} messages are nested", kMaxDepth));
