@@ -14,6 +14,11 @@ constexpr size_t kMaxMessagesUnlimited = 10000;
 
 }  // namespace
 
+std::string too_many_bad_records(int64_t count, int64_t limit, const std::string& first) {
+  return fmt::format("{} bad records, more than data.max_bad_records, {}; the first: {}", count,
+                     limit, first);
+}
+
 std::optional<int64_t> bad_record_limit(const DataConfig& config) {
   if (config.on_bad_record() == DataConfig::FAIL) return std::nullopt;
   return config.max_bad_records();
@@ -28,9 +33,8 @@ void BadRecordPolicy::add(const DataError& error, int64_t count) {
 
 void BadRecordPolicy::check(const std::string& source, int64_t others) const {
   if (!skips() || found_.count <= *limit_ - std::min(others, *limit_)) return;
-  throw DataError(source, fmt::format("{} bad records, more than data.max_bad_records, {}; the "
-                                      "first: {}",
-                                      found_.count + others, *limit_, found_.first.front()));
+  throw DataError(source,
+                  too_many_bad_records(found_.count + others, *limit_, found_.first.front()));
 }
 
 void BadRecordPolicy::check_not_empty(const std::string& source, int64_t good) const {

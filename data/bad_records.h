@@ -24,6 +24,10 @@ struct BadRecords {
 // instead of 5.
 inline constexpr int64_t kUnlimitedBadRecords = INT64_MAX;
 
+// Returns the message of an error: that there are more bad records than `limit`, of which `first`
+// is a description.
+std::string too_many_bad_records(int64_t count, int64_t limit, const std::string& first);
+
 // Returns how many bad records may be skipped, or nullopt if the first one is an error (FAIL).
 std::optional<int64_t> bad_record_limit(const DataConfig& config);
 

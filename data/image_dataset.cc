@@ -100,6 +100,7 @@ int shrink_for(const Transform::Need& need) {
 uint64_t identity_of(const Records& records, const DataConfig& config, Part part, int fixed) {
   DataConfig relevant;
   if (fixed > 0) *relevant.mutable_decode() = config.decode();  // otherwise decodes in full
+  relevant.mutable_decode()->set_apply_exif_orientation(config.decode().apply_exif_orientation());
   const auto& transforms = part == Part::kTraining ? config.transform() : config.eval_transform();
   for (int i = 0; i < fixed; ++i) *relevant.add_transform() = transforms[i];
   std::string text;
@@ -166,15 +167,14 @@ class ImageDataset final : public RecordsDataset {
 
  private:
   struct Workspace {
-    Workspace(int channels, int64_t max_pixels) : decoder(max_pixels), canvas(channels) {}
+    Workspace(int channels, const DecodeConfig& decode)
+        : decoder(decode.max_pixels(), decode.apply_exif_orientation()), canvas(channels) {}
     std::vector<uint8_t> bytes;
     Decoder decoder;
     Canvas canvas;
   };
 
-  Pool<Workspace>::Lease borrow_workspace() const {
-    return workspaces_.borrow(channels_, decode_.max_pixels());
-  }
+  Pool<Workspace>::Lease borrow_workspace() const { return workspaces_.borrow(channels_, decode_); }
 
   // Returns the size of the first image that can be read. It must be among the first `limit` + 1.
   ImageSize first_size(std::optional<int64_t> limit) const {
@@ -349,6 +349,17 @@ std::unique_ptr<Dataset> with_transforms(std::unique_ptr<Dataset> dataset, const
                                   name_of(spec.input.dtype), shape.to_string()));
   }
   Pipeline pipeline(config, part, options.seed);
+  if (!pipeline.moving().empty() && spec.target != label_spec()) {
+    const std::string target =
+        fmt::format("{} {}", name_of(spec.target.dtype), spec.target.shape.to_string());
+    throw ConfigError(
+        pipeline.moving(),
+        fmt::format("moves the objects in an image, but not its target, {}, which may depend on "
+                    "their positions: it is only for class labels. Remove it, or transform inputs "
+                    "and targets together before they are stored; resize, color_jitter, grayscale "
+                    "and random_erasing can be used with any target",
+                    target));
+  }
   if (pipeline.size() == 0) return dataset;
   return std::make_unique<Transformed>(std::move(dataset), std::move(pipeline));
 }

@@ -21,7 +21,8 @@ std::unique_ptr<Dataset> make_image_dataset(std::unique_ptr<Records> records,
                                             const OpenOptions& options);
 
 // Returns `dataset`, whose samples are decoded images (u8 [C, H, W], channels-last), with the
-// transforms of `config` applied. Throws ConfigError if its samples are not such images.
+// transforms of `config` applied. Throws ConfigError if its samples are not such images, or if a
+// transform moves objects in images whose targets are not class labels and would not follow.
 std::unique_ptr<Dataset> with_transforms(std::unique_ptr<Dataset> dataset, const DataConfig& config,
                                          Part part, const OpenOptions& options);
 

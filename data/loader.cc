@@ -11,6 +11,7 @@
 #include <mutex>
 #include <thread>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "core/error.h"
@@ -84,7 +85,9 @@ struct Loader::State {
 
   BadRecordPolicy bad;
   const int64_t bad_when_opened;
-  std::unordered_set<int64_t> skipped;
+  std::unordered_set<int64_t> skipped;           // samples, in any epoch
+  std::unordered_set<int64_t> skipped_in_epoch;  // in that of the last skipped sample
+  int64_t epoch_of_skipped = -1;
 
   State(const Dataset& from, Device& device, const LoaderOptions& given)
       : dataset(from),
@@ -258,7 +261,7 @@ struct Loader::State {
     try {
       for (const RowFault& fault : slot.faults()) {
         if (!fault.is_bad_record) std::rethrow_exception(fault.error);
-        skip(fault);
+        skip(fault, slot.batch.epoch);
       }
     } catch (...) {
       slot.failure = std::current_exception();
@@ -268,7 +271,9 @@ struct Loader::State {
     slot.shorten_rows();
   }
 
-  void skip(const RowFault& fault) {
+  void skip(const RowFault& fault, int64_t epoch) {
+    if (epoch != std::exchange(epoch_of_skipped, epoch)) skipped_in_epoch.clear();
+    skipped_in_epoch.insert(fault.sample);
     if (skipped.insert(fault.sample).second) {
       try {
         std::rethrow_exception(fault.error);
@@ -276,7 +281,10 @@ struct Loader::State {
         bad.add(error);
       }
     }
-    bad.check(dataset.description(), bad_when_opened);
+    const int64_t count = bad_when_opened + std::ssize(skipped_in_epoch);
+    if (count <= *options.max_bad_records) return;
+    throw DataError(dataset.description(), too_many_bad_records(count, *options.max_bad_records,
+                                                                bad.found().first.front()));
   }
 };
 
@@ -327,6 +335,8 @@ const Batch& Loader::next() {
   if (slot.failure) std::rethrow_exception(slot.failure);
   return slot.batch;
 }
+
+std::optional<int64_t> Loader::max_bad_records() const { return state_->options.max_bad_records; }
 
 double Loader::wait_seconds() const { return state_->waited; }
 

@@ -30,6 +30,9 @@ struct Batch {
   std::byte* inputs = nullptr;
   std::byte* targets = nullptr;      // capacity x target bytes, likewise
   const int64_t* samples = nullptr;  // dataset index of each row
+  // If samples of this share were skipped, the place of each row in the global batch, which random
+  // numbers of the row are keyed by. Otherwise null: it is first_row + row.
+  const int64_t* places = nullptr;
   // Whether the sample of each row continues that of the same row in the batch before; see
   // OrderOptions::streams and Dataset::continues().
   const bool* continues = nullptr;
@@ -56,9 +59,9 @@ struct LoaderOptions {
   // If set, mixes rows 2k and 2k + 1 of each global batch with each other, even if they belong to
   // different ranks. Must outlive the loader.
   const Mix* mix = nullptr;
-  // The number of different samples that may be skipped because they cannot be read (DataError),
-  // including those that the dataset skipped when it was opened. If empty, the first one is an
-  // error.
+  // The number of different samples that this rank may skip in an epoch because they cannot be read
+  // (DataError), including those that the dataset skipped when it was opened. If empty, the first
+  // one is an error.
   std::optional<int64_t> max_bad_records;
   // Whether samples are read. If not, batches have positions and sizes but no memory. Requires
   // that max_bad_records is empty: how many rows there are depends on the samples that are skipped.
@@ -114,6 +117,8 @@ class Loader {
   // until the next start(). Also throws if a worker ended before it had read its rows. Allocates
   // memory only if it has to wait, report progress or skip samples.
   const Batch& next();
+  // Returns LoaderOptions::max_bad_records.
+  std::optional<int64_t> max_bad_records() const;
   // Returns what the workers are reading now. Any thread may call this.
   std::vector<Reading> readings() const;
   // Starts or stops recording what the workers read.

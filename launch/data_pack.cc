@@ -127,6 +127,9 @@ std::string snippet(const Packed& packed, const DataConfig& config, const std::s
   if (config.has_holdout() && !config.has_text()) {
     text += fmt::format("  holdout: {}\n", config.holdout());
   }
+  if (!config.decode().apply_exif_orientation()) {
+    text += "  decode { apply_exif_orientation: false }\n";
+  }
   return text + "}\n";
 }
 
@@ -164,6 +167,7 @@ int run(DataPackOptions options) {
   if (pack_options.threads == 0) pack_options.threads = usable_cores();
   pack_options.note = [&](std::string_view text) { progress.show(text); };
   pack_options.stop = [&] { return stop.requested(); };
+  pack_options.images.apply_exif_orientation = config.decode().apply_exif_orientation();
   const bool tokens = has_tokens(config);
   int64_t records = 0;
   pack_options.progress = [&](int64_t done, int64_t total) {
@@ -213,7 +217,7 @@ Exit codes: 0 done, 75 stopped by a signal (run it again to continue).
   command
       .add_option("--resize", pack.images.resize,
                   "Shrink images whose shorter side is longer than N pixels to N, and store them "
-                  "as JPEG (default: copy the files unchanged)")
+                  "as JPEG, upright (default: copy the files unchanged)")
       .between(1, 65500);
   command.add_option("--quality", pack.images.quality, "JPEG quality (default: 95)")
       .between(1, 100);

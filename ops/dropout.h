@@ -2,10 +2,10 @@
 //
 // x is [N, ...]. The mask is not stored but recomputed from Random(seed, kDropout, stream) with
 //   stream = mix64(layer) + step, index = sample * elements_per_sample + i,
-// where sample = StepState::first_sample + row, and i is the position of the element within its
-// sample in channels-last order (for [C, H, W]: (h * W + w) * C + c). An element is retained if
-// uniform_at(index) >= rate. Therefore the mask does not depend on the layout or on how the batch
-// is split over ranks.
+// where sample = StepState::place_of(row), and i is the position of the element within its sample
+// in channels-last order (for [C, H, W]: (h * W + w) * C + c). An element is retained if
+// uniform_at(index) >= rate. Therefore the mask does not depend on the layout, on how the batch is
+// split over ranks, or on samples that were skipped.
 #pragma once
 
 #include <cstdint>

@@ -9,7 +9,7 @@ namespace trireme::ops {
 struct StepState {
   int64_t step = 0;          // number of updates before this one
   uint64_t seed = 0;         // seed of the run
-  int64_t first_sample = 0;  // index of row 0 of this micro-batch in the global batch
+  int64_t first_sample = 0;  // place of row 0 of this micro-batch in the global batch
   int32_t valid_rows = 0;    // rows of this micro-batch that are samples; the rest is padding
   float learning_rate = 0;
   // d(loss)/d(loss of a label): 1 / labels, times the loss scale.
@@ -17,6 +17,14 @@ struct StepState {
   // Number of labels of the global batch. The update replaces this divisor of the mean loss by the
   // actual one, which is known only when the metrics have been summed: kMetricWeight.
   float labels = 1;
+  // If samples of the batch were skipped, the place of each row in the global batch, in the memory
+  // of the device; otherwise null.
+  const int64_t* places = nullptr;
+
+  // Returns the place of a row in the global batch, which random numbers of the row are keyed by.
+  constexpr int64_t place_of(int64_t row) const {
+    return places ? places[row] : first_sample + row;
+  }
 };
 
 // Metrics that the loss sums over labels and that are then summed over ranks. They are slots of an

@@ -7,6 +7,7 @@
 
 #include "core/file_format.h"
 #include "data/images/image_reader.h"
+#include "data/images/orientation.h"
 
 namespace trireme::data {
 namespace {
@@ -88,20 +89,28 @@ struct Decoder::State {
     if (next != step) throw Error("Decoder: open, plan and decode must be called in this order");
   }
 
-  explicit State(int64_t max)
-      : max_pixels(max), jpeg(create_jpeg_reader()), png(create_png_reader()) {}
+  State(int64_t max, bool apply)
+      : max_pixels(max),
+        apply_exif_orientation(apply),
+        jpeg(create_jpeg_reader()),
+        png(create_png_reader()) {}
 
   const int64_t max_pixels;
+  const bool apply_exif_orientation;
   const std::unique_ptr<ImageReader> jpeg;
   const std::unique_ptr<ImageReader> png;
   ImageReader* reader = nullptr;
+  Orientation orientation;
+  ImageSize stored;  // size of the image before its orientation is applied
   ImageInfo info;
-  ImageSize size;  // size of the result
+  ImageSize read;  // size of the part that the reader returns
+  Image unturned;  // that part, if it has to be turned
   int channels = 0;
   Step next = Step::kOpen;
 };
 
-Decoder::Decoder(int64_t max_pixels) : state_(std::make_unique<State>(max_pixels)) {}
+Decoder::Decoder(int64_t max_pixels, bool apply_exif_orientation)
+    : state_(std::make_unique<State>(max_pixels, apply_exif_orientation)) {}
 Decoder::~Decoder() = default;
 
 const ImageInfo& Decoder::open(std::span<const uint8_t> bytes) {
@@ -114,6 +123,9 @@ const ImageInfo& Decoder::open(std::span<const uint8_t> bytes) {
   state.reader = is_jpeg(bytes) ? state.jpeg.get() : state.png.get();
   state.info = state.reader->open(bytes);
   check_size(state.info.size.height, state.info.size.width, state.max_pixels);
+  state.orientation = state.apply_exif_orientation ? orientation_of(bytes) : Orientation();
+  state.stored = state.info.size;
+  state.info.size = state.orientation.upright(state.stored);
   state.next = State::Step::kPlan;
   return state.info;
 }
@@ -122,21 +134,27 @@ DecodePlan Decoder::plan(const DecodeRequest& request) {
   State& state = *state_;
   state.expect(State::Step::kPlan);
   check(request, state.info.size);
-  const DecodePlan plan = state.reader->plan(request);
-  state.size = plan.size;
+  DecodeRequest as_stored = request;
+  as_stored.region = state.orientation.to_stored(request.region, state.stored);
+  const DecodePlan plan = state.reader->plan(as_stored);
+  state.read = plan.size;
   state.channels = request.channels;
   state.next = State::Step::kDecode;
-  return plan;
+  return {state.orientation.to_upright(plan.covers, state.stored),
+          state.orientation.upright(plan.size)};
 }
 
 void Decoder::decode(const ImageView& to) {
   State& state = *state_;
   state.expect(State::Step::kDecode);
-  if (to.size() != state.size || to.channels != state.channels) {
+  if (to.size() != state.orientation.upright(state.read) || to.channels != state.channels) {
     throw Error("Decoder: the output does not have the planned size and channels");
   }
   state.next = State::Step::kOpen;
-  state.reader->decode(to);
+  if (state.orientation.is_upright()) return state.reader->decode(to);
+  const ImageView unturned = state.unturned.reshape(state.read, state.channels);
+  state.reader->decode(unturned);
+  state.orientation.copy(unturned, to);
 }
 
 }  // namespace trireme::data

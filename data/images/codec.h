@@ -23,10 +23,11 @@ class ImageError : public Error {
 constexpr int64_t kMaxPixels = int64_t{1} << 28;
 
 struct ImageInfo {
-  ImageSize size;      // as stored; EXIF orientation is ignored
+  ImageSize size;      // of the result, see Decoder
   std::string format;  // for messages: "JPEG", "progressive CMYK JPEG", "16-bit gray PNG"
 };
 
+// A region and a size refer to the image after its EXIF orientation has been applied, see Decoder.
 struct DecodeRequest {
   // Channels of the result, 1 or 3. Colors are converted as by Pillow's convert(), and alpha is
   // dropped. The gray of a color JPEG is its stored luma. 16-bit values are rounded to 8 bits.
@@ -38,21 +39,25 @@ struct DecodeRequest {
 // The part of the image that a decoder will return. It contains the requested region and, if the
 // format does not allow cropping at its exact borders, some pixels around it.
 struct DecodePlan {
-  // The decoded region in pixels of the original image. With shrink > 1, it may extend beyond the
-  // right and bottom border of the image by less than `shrink` pixels.
+  // The decoded region in pixels of the original image. With shrink > 1, it may extend beyond two
+  // borders of the image, the right and bottom one if it is stored upright, by less than `shrink`
+  // pixels.
   Region covers;
   ImageSize size;  // the size of the result
 };
 
 // Decodes images one after another, reusing its memory. Not thread-safe.
 //
+// Images are mirrored and turned as their EXIF orientation says, as by Pillow's exif_transpose, unless
+// the decoder is told to ignore it.
+//
 // Pixels within the region are bit-identical to those of decoding the entire image. A decoder reads
-// only as much data as it needs: damage or truncation above or within the region is an error, but
-// damage below it is not detected.
+// only as much data as it needs: damage or truncation above or within the region, as stored, is an
+// error, but damage below it is not detected.
 class Decoder {
  public:
   // Images with more than `max_pixels` are rejected with ImageError.
-  explicit Decoder(int64_t max_pixels = kMaxPixels);
+  explicit Decoder(int64_t max_pixels = kMaxPixels, bool apply_exif_orientation = true);
   ~Decoder();
 
   // The three functions must be called in this order for each image, and throw ImageError if it

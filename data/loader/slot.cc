@@ -14,6 +14,7 @@ void Slot::allocate(Device& device, int64_t capacity, const SampleSpec& spec, bo
   target_bytes_ = reads ? spec.target.bytes() : 0;
   const size_t rows = capacity;
   samples_.resize(rows);
+  places_.resize(rows);
   batch.samples = samples_.data();
   continues_ = std::make_unique<bool[]>(rows);
   batch.continues = continues_.get();
@@ -51,7 +52,9 @@ void Slot::begin(int64_t its_number, int its_units) {
 
 void Slot::remove_faulty_rows() {
   const int64_t share = batch.rows;
+  batch.places = nullptr;
   if (!faults_.empty()) {
+    batch.places = places_.data();
     auto fault = faults().begin();
     batch.rows = 0;
     for (int64_t row = 0; row < share; ++row) {
@@ -61,6 +64,7 @@ void Slot::remove_faulty_rows() {
       }
       const SampleMemory from = at(row);
       samples_[batch.rows] = samples_[row];
+      places_[batch.rows] = batch.first_row + row;
       const SampleMemory to = at(batch.rows++);
       if (from.input == to.input) continue;
       std::memcpy(to.input, from.input, input_bytes_);

@@ -45,7 +45,8 @@ class Slot {
   // The next two functions are for the loader's thread, after the slot has been filled.
   // Returns the faults in the order of their rows.
   const std::vector<RowFault>& faults();
-  // Moves the good rows together, keeping their order, and zeroes the rows after them.
+  // Moves the good rows together, keeping their order, sets batch.places if there are faults, and
+  // zeroes the rows after them.
   void remove_faulty_rows();
   // Moves the first batch.length tokens of the rows together, if it is positive.
   void shorten_rows();
@@ -65,6 +66,7 @@ class Slot {
   Buffer inputs_;
   Buffer targets_;
   std::vector<int64_t> samples_;
+  std::vector<int64_t> places_;
   std::unique_ptr<bool[]> continues_;
   size_t input_bytes_ = 0;
   size_t target_bytes_ = 0;

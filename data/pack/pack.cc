@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -31,7 +32,8 @@ std::string plan_of(const PackSource& source, const PackOptions& options) {
                                  {"shard size", options.shard_bytes},
                                  {"shuffle", nullptr},
                                  {"resize", options.images.resize},
-                                 {"quality", options.images.quality}};
+                                 {"quality", options.images.quality},
+                                 {"EXIF orientation", options.images.apply_exif_orientation}};
   if (options.shuffle) plan["shuffle"] = *options.shuffle;
   return plan.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -68,7 +70,8 @@ class Packer {
   // Returns false if options_.stop stopped packing.
   bool pack_records() {
     const int threads = std::max(1, options_.threads);
-    std::vector<PackTools> tools(threads);
+    std::deque<PackTools> tools;  // its elements cannot be moved
+    for (int i = 0; i < threads; ++i) tools.emplace_back(options_.images.apply_exif_orientation);
     const int64_t begin = state_.end();
     OrderedWork<PackedSample> work(
         threads, 8 * threads, begin, records_,

@@ -26,6 +26,9 @@ struct PackedSample {
 
 // Decoders and buffers of a thread, reused for all of its samples.
 struct PackTools {
+  explicit PackTools(bool apply_exif_orientation = true)
+      : decoder(kMaxPixels, apply_exif_orientation) {}
+
   Decoder decoder;
   Resizer resizer;
   Image decoded;
@@ -50,6 +53,8 @@ class PackSource {
 struct PackImages {
   int resize = 0;    // reduces the shorter side of larger images to this; 0 copies files unchanged
   int quality = 95;  // JPEG quality of resized images
+  // Whether resized images, which have no EXIF block, are turned as it says; see DecodeConfig.
+  bool apply_exif_orientation = true;
 };
 
 // Throws ConfigError if the part is held out from the training files when they are opened.

@@ -22,6 +22,7 @@ class ColorJitter final : public Transform {
   bool random() const override {
     return std::ranges::any_of(strengths_, [](float strength) { return strength > 0; });
   }
+  bool moves_objects() const override { return false; }
   bool in_place() const override { return true; }
 
   void apply(Canvas& canvas, Draws& draws) const override {
@@ -60,6 +61,7 @@ class Grayscale final : public Transform {
       : probability_(checked_probability(config.probability(), path + ".probability")) {}
 
   bool random() const override { return probability_ > 0 && probability_ < 1; }
+  bool moves_objects() const override { return false; }
   bool in_place() const override { return true; }
   void apply(Canvas& canvas, Draws& draws) const override {
     if (draws.chance(probability_)) make_gray(canvas.image());

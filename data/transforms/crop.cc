@@ -33,6 +33,7 @@ class CenterCrop final : public Transform {
       : size_(checked_size(config.size(), path + ".size")) {}
 
   bool random() const override { return false; }
+  bool moves_objects() const override { return true; }
   bool in_place() const override { return true; }  // unless the image is too small
   std::optional<ImageSize> output_size(std::optional<ImageSize>) const override { return size_; }
   std::optional<Need> needs(ImageSize full, Draws) const override {
@@ -64,6 +65,7 @@ class RandomCrop final : public Transform {
         border_{.fill = checked_fill(config.fill(), path + ".fill"), .reflect = config.reflect()} {}
 
   bool random() const override { return true; }
+  bool moves_objects() const override { return true; }
   bool in_place() const override { return padding_ == 0; }
   std::optional<ImageSize> output_size(std::optional<ImageSize>) const override { return size_; }
   std::optional<Need> needs(ImageSize full, Draws draws) const override {
@@ -105,6 +107,7 @@ class RandomResizedCrop final : public Transform {
         filter_(filter_of(config.interpolation())) {}
 
   bool random() const override { return true; }
+  bool moves_objects() const override { return true; }
   std::optional<ImageSize> output_size(std::optional<ImageSize>) const override { return size_; }
   std::optional<Need> needs(ImageSize full, Draws draws) const override {
     const Region region = draw(full, draws);

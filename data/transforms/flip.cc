@@ -57,6 +57,7 @@ class Flip : public Transform {
       : probability_(checked_probability(config.probability(), path + ".probability")) {}
 
   bool random() const override { return probability_ > 0 && probability_ < 1; }
+  bool moves_objects() const override { return probability_ > 0; }
   bool in_place() const override { return true; }
   void apply(Canvas& canvas, Draws& draws) const override {
     if (!draws.chance(probability_)) return;

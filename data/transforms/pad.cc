@@ -39,6 +39,7 @@ class Pad final : public Transform {
         border_{.fill = checked_fill(config.fill(), path + ".fill"), .reflect = config.reflect()} {}
 
   bool random() const override { return false; }
+  bool moves_objects() const override { return true; }
   std::optional<ImageSize> output_size(std::optional<ImageSize> size) const override {
     if (!size) return size;
     return ImageSize{size->height + padding_.top + padding_.bottom,

@@ -26,6 +26,10 @@ Pipeline::Pipeline(const DataConfig& config, Part part, uint64_t seed) : seed_(s
     if (!training && transform.random()) {
       throw ConfigError(path, "is random; evaluation must see the same images each time");
     }
+    if (transform.moves_objects() && moving_.empty()) {
+      const auto* kind = TransformConfig::descriptor()->FindFieldByNumber(each.kind_case());
+      moving_ = fmt::format("{}.{}", path, std::string(kind->name()));
+    }
     if (!transform.in_place()) last_allocating_ = size() - 1;
   }
   while (fixed_ < size() && !transforms_[fixed_]->random()) ++fixed_;

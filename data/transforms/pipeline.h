@@ -24,6 +24,9 @@ class Pipeline {
   int size() const { return static_cast<int>(transforms_.size()); }
   // Returns the number of transforms before the first random one; all if none is random.
   int fixed() const { return fixed_; }
+  // Returns the field of the first transform that moves objects, such as
+  // "data.transform[2].horizontal_flip"; empty if there is none.
+  const std::string& moving() const { return moving_; }
   // Returns the size of an image of `size` after the transforms [begin, end), see
   // Transform::output_size.
   std::optional<ImageSize> output_size(std::optional<ImageSize> size, int begin, int end) const;
@@ -43,6 +46,7 @@ class Pipeline {
 
   std::vector<std::unique_ptr<Transform>> transforms_;
   uint64_t seed_;
+  std::string moving_;
   int fixed_ = 0;
   int last_allocating_ = -1;  // index of the last transform that is not in place
 };

@@ -122,6 +122,7 @@ class RandAugment final : public Transform {
         magnitude_(checked_integer(config.magnitude(), 0, kSteps - 1, path + ".magnitude")) {}
 
   bool random() const override { return operations_ > 0; }
+  bool moves_objects() const override { return operations_ > 0; }
   void apply(Canvas& canvas, Draws& draws) const override {
     for (int i = 0; i < operations_; ++i) {
       const auto operation = static_cast<Operation>(draws.below(kOperations));
@@ -142,6 +143,7 @@ class TrivialAugment final : public Transform {
       : augmenter_(kTrivialAugment, checked_fill(config.fill(), path + ".fill")) {}
 
   bool random() const override { return true; }
+  bool moves_objects() const override { return true; }
   void apply(Canvas& canvas, Draws& draws) const override {
     const auto operation = static_cast<Operation>(draws.below(kOperations));
     const int step = draws.below(kSteps);

@@ -33,6 +33,7 @@ class RandomErasing final : public Transform {
         fill_(checked_fill(config.fill(), path + ".fill")) {}
 
   bool random() const override { return probability_ > 0; }
+  bool moves_objects() const override { return false; }
   bool in_place() const override { return true; }
 
   void apply(Canvas& canvas, Draws& draws) const override {

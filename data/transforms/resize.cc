@@ -12,6 +12,7 @@ class Resize final : public Transform {
         filter_(filter_of(config.interpolation())) {}
 
   bool random() const override { return false; }
+  bool moves_objects() const override { return false; }
   std::optional<ImageSize> output_size(std::optional<ImageSize> size) const override {
     if (!shorter_side_only_) return size_;
     if (!size) return size;

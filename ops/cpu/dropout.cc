@@ -84,7 +84,7 @@ void drop(const DropoutParams& d, const StepState& state, const T* x, T* y) {
       const T* from = x + n * view.row_stride();
       T* to = y + n * view.row_stride();
       if (view.stored != view.channels && x != y) std::fill_n(to, view.row_stride(), T());
-      const uint64_t sample = static_cast<uint64_t>(state.first_sample + n) * sample_elements;
+      const uint64_t sample = static_cast<uint64_t>(state.place_of(n)) * sample_elements;
       for (uint64_t i = 0; i < sample_elements; i += kPiece) {
         const auto count = static_cast<int64_t>(std::min<uint64_t>(kPiece, sample_elements - i));
         const auto at = static_cast<int64_t>(i);

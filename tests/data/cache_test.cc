@@ -11,6 +11,7 @@
 #include <functional>
 #include <thread>
 
+#include "tests/data/exif.h"
 #include "tests/data/images.h"
 
 namespace trireme::data {
@@ -84,6 +85,32 @@ TEST(MemoryCacheTest, StoresImagesOfAllSizes) {
   EXPECT_EQ(TestImage(cache->find(1).value()), a);
   EXPECT_EQ(TestImage(cache->find(2).value()), b);
   EXPECT_FALSE(cache->find(0).has_value());
+}
+
+// The orientation of photographs is applied before they are cached, and only then.
+TEST(CacheTest, HoldsUprightImages) {
+  const Folder folder;
+  const auto photographs = [] {
+    auto source = std::make_unique<FakeRecords>();
+    for (int i = 1; i <= 8; ++i) {
+      TestImage image = noisy({7, 9}, 3, static_cast<uint32_t>(i));
+      source->files.push_back(testing::with_orientation(encode_png(image.view()), i));
+    }
+    return source;
+  };
+  const std::string crop =
+      "transform { center_crop { size: 5 } } transform { horizontal_flip {} } ";
+  const std::string file = in_file(folder.path("cache"));
+  const auto plain = images(photographs(), crop);
+  for (const std::string& cache : {in_memory(1 << 20), file, file}) {
+    const auto cached = images(photographs(), crop + cache);
+    for (const SampleId id : {SampleId{0, 0}, {4, 0}, {5, 0}, {7, 0}, {4, 1}, {7, 1}}) {
+      EXPECT_EQ(image_of(*cached, id), image_of(*plain, id)) << id.index;
+    }
+  }
+  const std::string stored = "decode { apply_exif_orientation: false } ";
+  EXPECT_SAYS(message<DataError>([&] { images(photographs(), crop + file + stored); }),
+              "or other data.decode settings");
 }
 
 TEST(CacheConfigTest, ErrorsNameTheField) {

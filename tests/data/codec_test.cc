@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tests/data/encoded_images.h"
+#include "tests/data/exif.h"
 
 namespace trireme::data {
 namespace {
@@ -176,7 +177,109 @@ TEST(DecoderTest, MatchesPillow) {
     EXPECT_EQ(decode(bytes, 1), decode(read(folder / "gray" / (name + ".png")), 1)) << name;
     ++compared;
   }
-  EXPECT_EQ(compared, 15);
+  EXPECT_EQ(compared, 31);
+}
+
+TEST(OrientationTest, IsAppliedUnlessTheDecoderIsToldToIgnoreIt) {
+  testing::TestImage image = testing::waves({5, 9}, 3);
+  const testing::Bytes turned = testing::with_orientation(encode_png(image.view()), 6);
+  Decoder applying, ignoring(kMaxPixels, /*apply_exif_orientation=*/false);
+  EXPECT_EQ(applying.open(turned).size, (ImageSize{9, 5}));
+  EXPECT_EQ(ignoring.open(turned).size, image.size);
+  EXPECT_EQ(decode(ignoring, turned, {}), image);
+  const testing::TestImage upright = decode(turned);
+  for (int y = 0; y < 9; ++y) {
+    for (int x = 0; x < 5; ++x) {
+      EXPECT_TRUE(std::equal(upright.at(y, x), upright.at(y, x) + 3, image.at(4 - x, y)));
+    }
+  }
+}
+
+// Regions of turned images have the pixels of the whole, also if they are decoded at a reduced size
+// that does not divide the image's.
+TEST(OrientationTest, RegionsHaveThePixelsOfTheWholeImage) {
+  testing::TestImage image = testing::waves({67, 93}, 3);
+  const testing::Bytes jpeg = testing::encode_with(image, {.sampling = {2, 2}});
+  std::mt19937 random(5);
+  Decoder decoder;
+  for (int i = 0; i < 200; ++i) {
+    const testing::Bytes bytes = testing::with_orientation(
+        i % 5 == 0 ? encode_png(image.view()) : jpeg, 1 + static_cast<int>(random() % 8));
+    const int wanted = 1 << random() % 4, shrink = i % 5 == 0 ? 1 : wanted;
+    const ImageSize size = decoder.open(bytes).size;
+    const Region all = decoder.plan({3, {0, 0, size.height, size.width}, wanted}).covers;
+    const testing::TestImage whole = decode(decoder, bytes, {3, {}, wanted});
+    const Region region = testing::random_region(size, random);
+    decoder.open(bytes);
+    const DecodePlan plan = decoder.plan({3, region, wanted});
+    testing::TestImage part(plan.size, 3);
+    decoder.decode(part.view());
+    ASSERT_EQ(plan.covers.size(), (ImageSize{plan.size.height * shrink, plan.size.width * shrink}));
+    const int down = plan.covers.top - all.top, right = plan.covers.left - all.left;
+    ASSERT_EQ(down % shrink, 0);
+    ASSERT_EQ(right % shrink, 0);
+    ASSERT_LE(plan.covers.top, region.top);
+    ASSERT_LE(plan.covers.left, region.left);
+    ASSERT_GE(plan.covers.top + plan.covers.height, region.top + region.height);
+    ASSERT_GE(plan.covers.left + plan.covers.width, region.left + region.width);
+    const auto in_whole = [&](int y, int x) {
+      return whole.at(y + down / shrink, x + right / shrink);
+    };
+    // The pixels that show the region: those around it, which the decoder adds, may differ.
+    for (int y = (region.top - plan.covers.top) / shrink;
+         y * shrink < region.top + region.height - plan.covers.top; ++y) {
+      for (int x = (region.left - plan.covers.left) / shrink;
+           x * shrink < region.left + region.width - plan.covers.left; ++x) {
+        ASSERT_TRUE(std::equal(part.at(y, x), part.at(y, x) + 3, in_whole(y, x))) << i;
+      }
+    }
+  }
+}
+
+TEST(OrientationTest, BlocksOfAllKindsAreRead) {
+  testing::TestImage image = testing::waves({5, 9}, 3);
+  const auto is_turned = [&](const std::string& block) {
+    const ImageSize of_png = Decoder().open(with_exif(encode_png(image.view()), block)).size;
+    const ImageSize of_jpeg = Decoder().open(with_exif(encode_jpeg(image.view(), 90), block)).size;
+    EXPECT_EQ(of_png, of_jpeg);
+    return of_png == ImageSize{9, 5};
+  };
+  const testing::ExifEntry other{.tag = 0x0110, .type = 2, .count = 9, .value = "\xFF\xFF\xFF\xFF"};
+  for (const bool big : {false, true}) {
+    EXPECT_TRUE(is_turned(testing::exif_block(8, big)));
+    const std::string value = testing::number_bytes(8, 4, big);
+    EXPECT_TRUE(is_turned(testing::exif_block({other, {.type = 4, .value = value}}, big)));
+    EXPECT_TRUE(is_turned(testing::exif_block({other, {.type = 1, .value = {8, 0, 0, 0}}}, big)));
+  }
+}
+
+// Sizes and offsets in a block come from outside.
+TEST(OrientationTest, DamagedBlocksAreIgnored) {
+  testing::TestImage image = testing::waves({5, 9}, 3);
+  const std::string good = testing::exif_block(8);
+  std::vector<std::string> blocks{
+      testing::exif_block(0),
+      testing::exif_block(9),
+      testing::exif_block(65535),
+      testing::exif_block({{.type = 2, .value = {0, 8, 0, 0}}}),          // ASCII
+      testing::exif_block({{.count = 2, .value = {0, 8, 0, 8}}}),         // two numbers
+      testing::exif_block({{.count = 1U << 31, .value = {0, 8, 0, 8}}}),  // very many
+      "MM" + testing::number_bytes(43, 2) + good.substr(4),               // BigTIFF
+      "MI" + good.substr(2),
+  };
+  for (const uint64_t offset : {uint64_t{4}, good.size() - 1, good.size(), good.size() + 1,
+                                uint64_t{0xFFFFFFF4}, uint64_t{0xFFFFFFFF}}) {
+    blocks.push_back(good.substr(0, 4) + testing::number_bytes(offset, 4) + good.substr(8));
+  }
+  // The block ends within the directory.
+  for (size_t bytes = 0; bytes < 22; ++bytes) blocks.push_back(good.substr(0, bytes));
+  std::string many = testing::exif_block({{.tag = 1, .value = {0, 8, 0, 0}}});
+  many.replace(8, 2, "\xFF\xFF");  // 65535 entries
+  blocks.push_back(many);
+  for (const std::string& block : blocks) {
+    EXPECT_EQ(decode(with_exif(encode_png(image.view()), block)), image);
+    EXPECT_EQ(Decoder().open(with_exif(encode_jpeg(image.view(), 90), block)).size, image.size);
+  }
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "tests/data/exif.h"
 #include "tests/data/images.h"
 
 namespace trireme::data {
@@ -58,6 +59,65 @@ TEST(ImageDatasetTest, ReturnsImagesUnchangedWithoutTransforms) {
   }
   EXPECT_SAYS(message<DataError>([&] { sample_of(*dataset, {9}); }),
               "fakes: sample 9 is out of range; the last one is 8");
+}
+
+// With all transforms that decode only a part of an image, possibly at a reduced size.
+TEST(ImageDatasetTest, TurnsPhotographsBeforeTheirTransforms) {
+  const auto turned = [](int orientation, bool upright) {
+    auto records = std::make_unique<testing::FakeRecords>();
+    const auto stored = encode_png(noisy({40, 56}, 3).view());
+    const auto file = testing::with_orientation(stored, orientation);
+    if (!upright) {
+      records->files.push_back(file);
+      return records;
+    }
+    Decoder decoder;
+    TestImage image(decoder.open(file).size, 3);
+    decoder.plan({3, {0, 0, image.size.height, image.size.width}, 1});
+    decoder.decode(image.view());
+    records->files.push_back(encode_png(image.view()));
+    return records;
+  };
+  for (int orientation = 1; orientation <= 8; ++orientation) {
+    for (const char* transforms :
+         {"", "transform { center_crop { size: [9, 20] } }", "transform { resize { size: 13 } }",
+          "transform { random_crop { size: 16 } } transform { horizontal_flip {} }",
+          "transform { random_resized_crop { size: 11 } }"}) {
+      const auto expected = images(turned(orientation, true), transforms);
+      const auto dataset = images(turned(orientation, false), transforms);
+      for (int64_t epoch = 0; epoch < 4; ++epoch) {
+        EXPECT_EQ(image_of(*dataset, {0, epoch}), image_of(*expected, {0, epoch}))
+            << orientation << ": " << transforms;
+      }
+      EXPECT_EQ(dataset->stored_image(0)->size, expected->stored_image(0)->size);
+    }
+  }
+  const auto ignoring = images(turned(6, false), "decode { apply_exif_orientation: false }");
+  EXPECT_EQ(image_of(*ignoring, {0}), noisy({40, 56}, 3));
+}
+
+// The decoder reduces the image four times, and its sides are no multiples of that.
+TEST(ImageDatasetTest, TurnsPhotographsThatAreDecodedAtAReducedSize) {
+  const auto resized = [](int orientation, const std::string& size) {
+    auto records = std::make_unique<testing::FakeRecords>();
+    const auto file = encode_jpeg(smooth({203, 301}, 3).view(), 95);
+    records->files.push_back(testing::with_orientation(file, orientation));
+    const std::string resize = "transform { resize { size: " + size + " } }";
+    return image_of(*images(std::move(records), resize), {0});
+  };
+  TestImage upright = resized(1, "[25, 37]");
+  for (int orientation = 2; orientation <= 8; ++orientation) {
+    auto expected = std::make_unique<testing::FakeRecords>();
+    expected->files.push_back(testing::with_orientation(encode_png(upright.view()), orientation));
+    const TestImage a = image_of(*images(std::move(expected), ""), {0});
+    const TestImage b = resized(orientation, orientation >= 5 ? "[37, 25]" : "[25, 37]");
+    ASSERT_EQ(a.size, b.size);
+    int difference = 0;
+    for (size_t i = 0; i < a.pixels.size(); ++i) {
+      difference = std::max(difference, std::abs(a.pixels[i] - b.pixels[i]));
+    }
+    EXPECT_LE(difference, 1) << orientation;
+  }
 }
 
 TEST(ImageDatasetTest, DecodesGrayImagesToOneChannel) {

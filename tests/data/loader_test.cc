@@ -275,6 +275,48 @@ TEST_F(LoaderTest, SkipsBadSamplesAndCountsThemOnce) {
   }
 }
 
+// What is random about a row depends on its place, so skipping another one must not change it.
+TEST_F(LoaderTest, RowsKeepTheirPlacesWhenOthersAreSkipped) {
+  Damaged dataset(20);
+  dataset.every = 6;
+  LoaderOptions o = plain(0);
+  o.max_bad_records = 4;
+  o.rank = 1;
+  o.ranks = 2;
+  Loader loader(dataset, *device, o);
+  loader.start(0, 8);
+  const Batch& batch = loader.next();  // rows 4 to 7 of samples 8 to 15, without sample 12
+  ASSERT_EQ(batch.rows, 3);
+  EXPECT_EQ(batch.first_row, 4);
+  EXPECT_THAT(std::vector(batch.places, batch.places + 3), ElementsAre(5, 6, 7));
+  o.rank = 0;
+  Loader other(dataset, *device, o);
+  other.start(0, 8);
+  EXPECT_EQ(other.next().places, nullptr) << "nothing is skipped";
+}
+
+// max_bad_records is for one epoch: a network file system that fails now and then does not end a
+// long run.
+TEST_F(LoaderTest, CountsBadSamplesAnewInEachEpoch) {
+  Damaged dataset(20);
+  int64_t reads = 0;
+  dataset.on_read = [&](int64_t index) {
+    const int64_t epoch = reads++ / 20;
+    if (index % 7 == epoch % 7)
+      throw DataError("numbers: record " + std::to_string(index), "is bad");
+  };
+  LoaderOptions o = plain(0);
+  o.max_bad_records = 3;
+  Loader loader(dataset, *device, o);
+  loader.start(0, 0);
+  for (int batch = 0; batch < 7 * 3; ++batch) loader.next();
+  EXPECT_EQ(loader.bad_records().count, 20);
+  dataset.every = 5;  // four samples of each epoch
+  loader.start(7, 0);
+  loader.next();
+  EXPECT_THROW(for (int batch = 0; batch < 2; ++batch) loader.next(), DataError);
+}
+
 TEST_F(LoaderTest, ThrowsAboveTheLimitOfBadSamples) {
   for (const int threads : {0, 1}) {
     Damaged dataset(20);

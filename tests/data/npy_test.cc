@@ -301,6 +301,37 @@ TEST_F(NpyTest, UnsupportedShapesAndTypes) {
   EXPECT_SAYS(data_error(config()), "regression targets must be [N] or [N, F]");
 }
 
+// The target of a flipped image would have to be flipped, too.
+TEST_F(NpyTest, ImagesWithTargetsThatAreNoLabelsCannotBeFlippedOrCropped) {
+  folder.write("x.npy", npy("'|u1'", "(4, 2, 3)", pixels(24)));
+  folder.write("y.npy", npy("'<f4'", "(4, 2)", bytes_of({1.f, 2.f, 3.f, 4.f, 5.f, 6.f, 7.f, 8.f})));
+  const auto with = [&](const std::string& transform) {
+    return config("transform { color_jitter {} } transform { " + transform + " }");
+  };
+  for (const std::string name :
+       {"horizontal_flip", "vertical_flip", "rand_augment", "trivial_augment", "center_crop",
+        "random_crop", "random_resized_crop", "pad"}) {
+    const bool has_size = name.ends_with("crop");
+    const std::string fields = has_size ? "size: 2" : name == "pad" ? "padding: 1" : "";
+    EXPECT_SAYS(config_error(with(name + " { " + fields + " }")),
+                "data.transform[1]." + name +
+                    ": moves the objects in an image, but not its target, "
+                    "f32 [2], which may depend on their positions: it is only for class labels");
+  }
+  EXPECT_SAYS(config_error(config("eval_transform { center_crop { size: 2 } } holdout: 0.5"),
+                           Part::kEvaluation),
+              "data.eval_transform[0].center_crop: moves the objects");
+  for (const std::string transform :
+       {"resize { size: [4, 4] }", "random_erasing {}", "horizontal_flip { probability: 0 }",
+        "rand_augment { operations: 0 }"}) {
+    EXPECT_EQ(open_dataset(with(transform), Part::kTraining)->size(), 4) << transform;
+  }
+  EXPECT_SAYS(config_error(config("mix { cutmix_alpha: 1 }")),
+              "only samples with class labels can be mixed");
+  folder.write("y.npy", npy("'|u1'", "(4,)", "\2\0\1\2"s));
+  EXPECT_EQ(open_dataset(with("horizontal_flip {}"), Part::kTraining)->size(), 4);
+}
+
 TEST_F(NpyTest, BadConfiguration) {
   EXPECT_SAYS(config_error(folder.config("npy {}")), "data.npy.train_inputs: is missing");
   EXPECT_SAYS(config_error(config(), Part::kEvaluation),

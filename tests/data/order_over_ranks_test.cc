@@ -68,6 +68,7 @@ struct GlobalBatch {
   int64_t samples = 0;
   std::string inputs;
   std::string targets;
+  std::vector<int64_t> places;  // of the rows, before samples were skipped
   bool operator==(const GlobalBatch&) const = default;
 };
 
@@ -97,6 +98,9 @@ class Ranks {
       global.epoch = batch.epoch;
       global.position = batch.position;
       global.samples += batch.rows;
+      for (int64_t row = 0; row < batch.rows; ++row) {
+        global.places.push_back(batch.places ? batch.places[row] : batch.first_row + row);
+      }
       const auto rows = static_cast<size_t>(batch.rows);
       global.inputs.append(reinterpret_cast<const char*>(batch.inputs), rows * input_bytes_);
       global.targets.append(reinterpret_cast<const char*>(batch.targets), rows * target_bytes_);

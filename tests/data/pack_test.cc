@@ -13,6 +13,7 @@
 #include "data/formats/npy_array.h"
 #include "data/pack/ordered_work.h"
 #include "data/pack/tar_writer.h"
+#include "tests/data/exif.h"
 #include "tests/data/images.h"
 
 namespace trireme::data {
@@ -206,6 +207,25 @@ TEST_F(PackTest, ResizesLargeImages) {
                 open_pack_source(config_of("synthetic {}"), Part::kTraining, {.resize = 3}, {});
               }),
               "--resize: is only for images in files");
+}
+
+// Copied files keep their EXIF block; resized ones have none, and are upright.
+TEST_F(PackTest, AppliesTheOrientationOfPhotographsOnce) {
+  fs::remove_all(folder.path("in/train"));
+  folder.write("in/train/bee/1.png", text_of(testing::with_orientation(
+                                         encode_png(testing::smooth({24, 40}, 3).view()), 6)));
+  const auto sizes = [&](const std::string& name, const std::string& decode) {
+    return open_dataset(packed(name, decode), Part::kTraining)->spec().input.shape;
+  };
+  const std::string ignore = "decode { apply_exif_orientation: false }";
+  pack_to("copied");
+  EXPECT_EQ(sizes("copied", ""), (Shape{3, 40, 24}));
+  EXPECT_EQ(sizes("copied", ignore), (Shape{3, 24, 40}));
+  pack_to("resized", {.resize = 12, .quality = 95});
+  EXPECT_EQ(sizes("resized", ""), (Shape{3, 20, 12}));
+  EXPECT_EQ(sizes("resized", ignore), (Shape{3, 20, 12}));
+  pack_to("stored", {.resize = 12, .quality = 95, .apply_exif_orientation = false});
+  EXPECT_EQ(sizes("stored", ignore), (Shape{3, 12, 20}));
 }
 
 TEST_F(PackTest, ShufflesBySeed) {

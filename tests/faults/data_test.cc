@@ -183,6 +183,19 @@ train { epochs: 1 }
 schedule { learning_rate: 0.01 }
 watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
 )";
+// A bad image must not change what happens to the others; batches of 6 are divided evenly and not.
+constexpr const char* kDropout = R"(
+model { network {
+  name: "dropout" layer { flatten {} } layer { dense { units: 12 } } layer { dropout { rate: 0.3 } }
+  layer { dense { units: 3 } } layer { softmax_cross_entropy {} }
+} }
+data { image_folder {} on_bad_record: SKIP max_bad_records: 1 mix { mixup_alpha: 1 } }
+batch { global: 6 }
+train { epochs: 3 log_every_steps: 1 }
+optimizer { sgd {} }
+schedule { learning_rate: 0.05 }
+watchdog { timeout_seconds: 3 first_timeout_seconds: 20 }
+)";
 constexpr const char* kFolders = R"(
 model { zoo { name: "mlp" hidden: 8 } }
 data { image_folder {} }
@@ -227,6 +240,12 @@ class Images : public Data {
     for (int i = 0; i < 60; ++i) {
       scratch_.write(fmt::format("set/{}/{}/{}.jpg", i % 5 == 0 ? "val" : "train", i % 3, i),
                      jpeg(i));
+    }
+  }
+  // Damages images of the training folder.
+  void damage(const std::vector<int>& numbers) const {
+    for (const int i : numbers) {
+      scratch_.write(fmt::format("set/train/{}/{}.jpg", i % 3, i), jpeg(i).substr(0, 300));
     }
   }
   std::vector<std::string> train_set(const std::vector<std::string>& more = {}) const {
@@ -351,6 +370,38 @@ TEST_F(Images, ReportsATruncatedJpegInAFolder) {
   write_folders();
   scratch_.write("set/train/1/x.jpg", jpeg(1).substr(0, 300));
   expect_policy("set/train/1/x.jpg: ", 1);
+}
+
+TEST_F(Images, ASkippedImageChangesNoLossOfAnyNumberOfRanks) {
+  write_folders();
+  damage({7});
+  config_ = scratch_.write("dropout.txtpb", kDropout);
+  std::vector<double> expected;
+  for (const int ranks : {1, 2, 3}) {
+    fs::remove_all(run_dir());
+    const Outcome outcome = run(train_set(), ranks);
+    ASSERT_EQ(outcome.code, 0) << outcome.error;
+    std::vector<double> losses;
+    for (const auto& step : records("step")) losses.push_back(step["train_loss"]);
+    ASSERT_EQ(losses.size(), 24u);
+    if (ranks == 1) expected = losses;
+    for (size_t i = 0; i < losses.size(); ++i) {
+      EXPECT_NEAR(losses[i], expected[i], 1e-5) << "step " << i << " on " << ranks << " ranks";
+    }
+  }
+}
+
+TEST_F(Images, TheLimitOfBadImagesIsForAllRanksAndOneEpoch) {
+  write_folders();
+  damage({7, 8, 21, 34});
+  config_ = scratch_.write("dropout.txtpb", kDropout);
+  expect_bad_data(run(train_set({"--set", "data.max_bad_records=3"}), 2),
+                  "4 bad records, more than data.max_bad_records, 3; the first: ");
+  for (const auto& step : records("step")) EXPECT_EQ(step["epoch"], 0);
+  fs::remove_all(run_dir());
+  const Outcome outcome = run(train_set({"--set", "data.max_bad_records=4"}), 2);
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_EQ(lines_with(outcome.out, "data: 12 bad records skipped").size(), 1u) << outcome.out;
 }
 
 }  // namespace

@@ -44,8 +44,9 @@ bool same(const uint8_t* a, const uint8_t* b, int pixels, int channels) {
   return std::memcmp(a, b, static_cast<size_t>(pixels) * static_cast<size_t>(channels)) == 0;
 }
 
-// Compares the region `part`, decoded by `plan`, with the full image.
-void compare(const Image& full, const Image& part, const DecodePlan& plan,
+// Compares the region `part`, decoded by `plan`, with the full image, which covers the region
+// `all`: the image and, if it is turned and reduced, a few pixels above it and on its left.
+void compare(const Image& full, const Region& all, const Image& part, const DecodePlan& plan,
              const DecodeRequest& wanted, ImageSize size) {
   const int shrink = plan.covers.height / plan.size.height;
   const Region& region = wanted.region;
@@ -56,13 +57,14 @@ void compare(const Image& full, const Image& part, const DecodePlan& plan,
               plan.covers.top + plan.covers.height >= region.top + region.height &&
               plan.covers.left + plan.covers.width >= region.left + region.width,
           "the decoded region covers the requested one");
-  const int left = region.left / shrink;
-  const int right = (region.left + region.width + shrink - 1) / shrink;
-  const int bottom = (region.top + region.height + shrink - 1) / shrink;
-  for (int y = region.top / shrink; y < bottom; ++y) {
+  const int from_top = region.top - all.top, from_left = region.left - all.left;
+  const int left = from_left / shrink;
+  const int right = (from_left + region.width + shrink - 1) / shrink;
+  const int bottom = (from_top + region.height + shrink - 1) / shrink;
+  for (int y = from_top / shrink; y < bottom; ++y) {
     const uint8_t* expected = full.view().row(y) + left * wanted.channels;
-    const uint8_t* row = part.view().row(y - plan.covers.top / shrink) +
-                         (left - plan.covers.left / shrink) * wanted.channels;
+    const uint8_t* row = part.view().row(y - (plan.covers.top - all.top) / shrink) +
+                         (left - (plan.covers.left - all.left) / shrink) * wanted.channels;
     require(same(row, expected, right - left, wanted.channels),
             "a region has the pixels of the full image");
   }
@@ -113,8 +115,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     decode(decoder, plan, wanted.channels, part);
     decoder.open(file);
     const Region all{0, 0, image.height, image.width};
-    decode(decoder, decoder.plan({wanted.channels, all, wanted.shrink}), wanted.channels, full);
-    compare(full, part, plan, wanted, image);
+    const DecodePlan whole = decoder.plan({wanted.channels, all, wanted.shrink});
+    decode(decoder, whole, wanted.channels, full);
+    compare(full, whole.covers, part, plan, wanted, image);
   });
   return 0;
 }

@@ -11,7 +11,7 @@ import shutil
 argparse.ArgumentParser(description=__doc__).parse_args()  # before importing optional packages
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 FOLDER = pathlib.Path(__file__).parent / "codec"
 HEIGHT, WIDTH = 19, 27
@@ -54,10 +54,20 @@ def save_pngs(rgb):
     rgb.quantize(4).save(FOLDER / "2-bit-palette.png", bits=2)
 
 
+def save_oriented(rgb):
+    small = rgb.crop((0, 0, 11, 7))
+    for orientation in range(1, 9):
+        exif = Image.Exif()
+        exif[0x0112] = orientation
+        small.save(FOLDER / f"orientation-{orientation}.jpg", quality=90, exif=exif)
+        small.save(FOLDER / f"orientation-{orientation}.png", exif=exif)
+
+
 def save_expected(path):
-    Image.open(path).convert("RGB").save(FOLDER / "rgb" / f"{path.name}.png")
+    ImageOps.exif_transpose(Image.open(path)).convert("RGB").save(FOLDER / "rgb" / f"{path.name}.png")
     gray = Image.open(path)
     gray.draft("L", None)  # a JPEG's own luma
+    gray = ImageOps.exif_transpose(gray)
     if gray.mode in ("CMYK", "P"):
         gray = gray.convert("RGB")
     gray.convert("L").save(FOLDER / "gray" / f"{path.name}.png")
@@ -70,6 +80,7 @@ def main():
     rgb = image()
     save_jpegs(rgb)
     save_pngs(rgb)
+    save_oriented(rgb)
     for path in sorted(FOLDER.glob("*.*")):
         save_expected(path)
 

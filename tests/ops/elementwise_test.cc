@@ -70,6 +70,20 @@ TEST_P(ElementwiseTest, Dropout) {
   }
 }
 
+TEST_P(ElementwiseTest, DropoutOfABatchWithSkippedSamples) {
+  constexpr int64_t kRows = 5;  // at most, of shapes()
+  const Buffer memory = target_.backend().device().allocate_host(kRows * sizeof(int64_t));
+  auto* places = reinterpret_cast<int64_t*>(memory.data());
+  for (int64_t row = 0; row < kRows; ++row) places[row] = 3 + row * row;
+  StepState state_now;
+  state_now.seed = 7;
+  state_now.places = places;
+  for (const Shape& x : shapes()) {
+    check(
+        {"dropout", DropoutForward{0.4f, 99}, {random(image(x), 1), state(), image(x)}, state_now});
+  }
+}
+
 // More elements than one piece of a mask.
 TEST_P(ElementwiseTest, DropoutOfLargeSamples) {
   StepState state_now;

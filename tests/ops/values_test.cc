@@ -269,6 +269,24 @@ TEST(Dropout, DoesNotDependOnHowTheBatchIsSplit) {
   EXPECT_EQ(tail_y.numbers(), Numbers(wanted.begin() + 40, wanted.end()));
 }
 
+// Rows whose neighbors were skipped keep their masks.
+TEST(Dropout, DoesNotDependOnSkippedSamples) {
+  Tensor x = random_numbers({6, 10}, 1), y = unwritten({6, 10});
+  Tensor state = state_of({.step = 2, .seed = 8, .first_sample = 3});
+  evaluate(DropoutForward{}, {&x, &state, &y});
+  const std::vector<int64_t> places{4, 5, 8};  // rows 1, 2 and 5
+  Numbers some, wanted;
+  for (const int64_t place : places) {
+    const auto at = static_cast<size_t>(10 * (place - 3));
+    for (size_t i = at; i < at + 10; ++i)
+      some.push_back(x.numbers()[i]), wanted.push_back(y.numbers()[i]);
+  }
+  Tensor rest = numbers({3, 10}, some), rest_y = unwritten({3, 10});
+  Tensor skipped = state_of({.step = 2, .seed = 8, .first_sample = 3, .places = places.data()});
+  evaluate(DropoutForward{}, {&rest, &skipped, &rest_y});
+  EXPECT_EQ(rest_y.numbers(), wanted);
+}
+
 TEST(Dropout, MaskDependsOnStepAndLayerAndHasTheRate) {
   Tensor x = filled({100, 100}, 1);
   const auto dropped = [&](int64_t step, uint64_t layer) {

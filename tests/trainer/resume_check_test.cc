@@ -283,6 +283,8 @@ TEST(ResumeCheck, ReportsChangesThatAffectTheRestOfTheTraining) {
       {"model.network.layer[6].softmax_cross_entropy.label_smoothing=0.5",
        "model.network.layer[6].softmax_cross_entropy.label_smoothing: 0 -> 0.5"},
       {"data.shuffle=false", "data.shuffle: true -> false"},
+      {"data.decode.apply_exif_orientation=false",
+       "data.decode.apply_exif_orientation: true -> false"},
       {"data.shuffle_window={}", "data: unset -> shuffle_window"},
       {"data.mix.mixup_alpha=0.5", "data.mix.mixup_alpha: 0 -> 0.5"},
       {"data.normalize.mean=0.5", "data.normalize.mean: unset -> [0.5]"},

@@ -127,7 +127,8 @@ bool is_out_of_range(const Tokenizer::Token& token) {
 }
 
 // Throws ConfigError if the text nests messages so deeply, or has so long names or so many
-// messages, that reading it or describing an error would take forever. Returns whether a number is outside the range of float.
+// messages, that reading it or describing an error would take forever. Returns whether a number is
+// outside the range of float.
 bool check_sizes(const std::string& text, const std::string& file) {
   constexpr size_t kMaxMessages = 200000;  // ten for each layer of the largest network
   constexpr size_t kMaxDepth = 100;

@@ -45,6 +45,8 @@ void StepResults::count_skipped_samples(const LaunchedStep& launched, const Step
   const int64_t samples =
       skipped_samples(launched.batch.global_rows, result.metrics[ops::kMetricSamples]);
   bad_in_a_row_ = samples < launched.batch.global_rows ? 0 : bad_in_a_row_ + samples;
+  if (launched.batch.position == 0) bad_in_epoch_ = 0;
+  bad_in_epoch_ += samples;
   if (samples == 0) return;
   std::vector<std::string> reasons;
   if (reason_queries_++ < kMaxReasonQueries) {
@@ -55,6 +57,12 @@ void StepResults::count_skipped_samples(const LaunchedStep& launched, const Step
         gather_skip_reasons(communicator_, {own.begin() + std::ptrdiff_t(reported), own.end()});
   }
   parts_.reporter->samples_skipped(samples, reasons);
+  if (first_reason_.empty() && !reasons.empty()) first_reason_ = reasons.front();
+  // The same sample may be drawn many times in an epoch: then each rank counts different ones.
+  if (!parts_.order.balanced) {
+    require_few_bad_samples(*parts_.training, bad_in_epoch_, parts_.loader->max_bad_records(),
+                            first_reason_);
+  }
   if (bad_in_a_row_ < parts_.training->size()) return;
   throw comm::AgreedError(fmt::format("{}: has no good samples: the last {} were bad and skipped",
                                       parts_.training->description(), bad_in_a_row_),

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <string>
 
 #include "comm/communicator.h"
 #include "trainer/run/checks.h"
@@ -24,8 +25,8 @@ class StepResults {
   // Must be called before the step is run.
   void launched(const LaunchedStep& launched) { launched_.push_back(launched); }
   // Must be called with the result of each step, in the order in which they were launched. Throws
-  // AgreedError if the run ends because the loss or a gradient is not finite, or because a whole
-  // epoch of samples was bad. Collective.
+  // AgreedError if the run ends because the loss or a gradient is not finite, or because too
+  // many samples were bad. Collective.
   void done(const StepResult& result);
 
   // Returns StepResult::gradient_scale of the latest result.
@@ -47,6 +48,8 @@ class StepResults {
   float gradient_scale_ = 1;
   int reason_queries_ = 0;
   size_t reasons_reported_ = 0;
+  std::string first_reason_;  // why a sample was skipped
+  int64_t bad_in_epoch_ = 0;  // samples of all ranks, in the epoch of the last step
   int64_t bad_in_a_row_ = 0;  // samples of the last steps, of which none had a good one
 };
 

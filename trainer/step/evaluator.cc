@@ -268,6 +268,8 @@ struct Evaluator::State {
                       result.bad.first.empty() ? "" : result.bad.first.front()),
           ExitCode::kBadData, 0);
     }
+    require_few_bad_samples(dataset, result.bad.count, loading.max_bad_records,
+                            result.bad.first.empty() ? "" : result.bad.first.front());
     set_loss_metrics(sums, result.metrics);
     result.seconds = seconds_since(start);
     return result;

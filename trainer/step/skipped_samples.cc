@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -52,6 +53,16 @@ data::BadRecords bad_records_at_open(const data::Dataset& training, const data::
 int64_t skipped_samples(int64_t expected, float counted) {
   return counted >= 0 && counted < static_cast<float>(expected) ? expected - std::llround(counted)
                                                                 : 0;
+}
+
+void require_few_bad_samples(const data::Dataset& dataset, int64_t count,
+                             std::optional<int64_t> limit, const std::string& first) {
+  if (!limit || count == 0) return;
+  const int64_t opened = dataset.bad_records().count;
+  if (count <= *limit - std::min(opened, *limit)) return;
+  throw comm::AgreedError(fmt::format("{}: {}", dataset.description(),
+                                      data::too_many_bad_records(count + opened, *limit, first)),
+                          ExitCode::kBadData, 0);
 }
 
 std::vector<std::string> gather_skip_reasons(comm::Communicator& communicator,

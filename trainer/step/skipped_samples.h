@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,12 @@ data::BadRecords bad_records_at_open(const data::Dataset& training, const data::
 // Returns how many of the `expected` samples of a global batch the loaders skipped, given the
 // number that all ranks `counted`.
 int64_t skipped_samples(int64_t expected, float counted);
+
+// Throws AgreedError if all ranks together skipped more samples than `limit` (LoaderOptions::
+// max_bad_records): `count` in an epoch, of which `first` describes one, and those that the dataset
+// skipped when it was opened. All ranks must pass the same count.
+void require_few_bad_samples(const data::Dataset& dataset, int64_t count,
+                             std::optional<int64_t> limit, const std::string& first);
 
 // Returns the reasons of all ranks, with their ranks: "rank 1: FILE: record 17: ...". Collective.
 std::vector<std::string> gather_skip_reasons(comm::Communicator& communicator,

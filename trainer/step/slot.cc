@@ -11,6 +11,10 @@ ops::StepState* states(const Buffer& header) {
   return reinterpret_cast<ops::StepState*>(header.data() + sizeof(StepSlot::Header));
 }
 
+int64_t* places(const Buffer& header, int64_t passes) {
+  return reinterpret_cast<int64_t*>(states(header) + passes);
+}
+
 }  // namespace
 
 StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleSize sample,
@@ -26,7 +30,8 @@ StepSlot::StepSlot(int its_index, Device& device, const BatchPlan& plan, SampleS
       sample_(sample),
       results_(device.allocate_host(sizeof(Results))) {
   const auto passes_planned = static_cast<size_t>(plan.passes);
-  const size_t bytes = sizeof(Header) + passes_planned * sizeof(ops::StepState);
+  const size_t bytes = sizeof(Header) + passes_planned * sizeof(ops::StepState) +
+                       static_cast<size_t>(plan.capacity) * sizeof(int64_t);
   host_header_ = device.allocate_host(bytes);
   header_ = device.allocate(bytes);
   if (device.kind() == DeviceKind::kCpu) return;
@@ -46,6 +51,10 @@ void StepSlot::fill_header(const data::Batch& batch, uint64_t seed, float learni
   auto& metrics = host_header_.as<Header>()->metrics;
   metrics.fill(0);
   metrics[ops::kMetricStopRequests] = stop_requested ? 1 : 0;
+  if (batch.places) {
+    const std::span to(places(host_header_, plan_.passes), static_cast<size_t>(plan_.capacity));
+    std::ranges::fill(std::ranges::copy_n(batch.places, batch.rows, to.begin()).out, to.end(), 0);
+  }
   for (int64_t i = 0; i < plan_.passes; ++i) {
     const int64_t before = i * plan_.micro;
     ops::StepState state;
@@ -55,6 +64,7 @@ void StepSlot::fill_header(const data::Batch& batch, uint64_t seed, float learni
     state.valid_rows =
         static_cast<int32_t>(std::clamp<int64_t>(batch.rows - before, 0, plan_.micro));
     state.learning_rate = learning_rate;
+    if (batch.places) state.places = places(header_, plan_.passes) + before;
     state.labels = static_cast<float>(batch.global_rows * sample_.labels);
     state.loss_gradient_scale = 1 / state.labels;
     states(host_header_)[i] = state;

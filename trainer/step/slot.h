@@ -30,7 +30,8 @@ struct SampleSize {
 // One of the slots that consecutive steps use in turn. Addresses never change, so that a recording
 // of the step can be replayed.
 struct StepSlot {
-  // Copied from the host to the device before the step, followed by a StepState for each pass.
+  // Copied from the host to the device before the step, followed by a StepState for each pass and
+  // by the place of each row, see StepState::places.
   struct Header {
     std::array<float, ops::kMetricCount> metrics;  // initial values of the sums
   };
@@ -106,7 +107,7 @@ struct StepSlot {
   Device& device_;
   const BatchPlan plan_;
   const SampleSize sample_;
-  Buffer host_header_, header_;  // Header, followed by a StepState for each pass
+  Buffer host_header_, header_;  // see Header
   Buffer results_;
   Buffer inputs_, targets_;  // if staged(); the data of each pass is aligned
   std::vector<Variant> variants_;

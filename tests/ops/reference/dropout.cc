@@ -18,7 +18,7 @@ void drop(const Shape& shape, float rate, uint64_t layer, const StepState& state
     for (int64_t c = 0; c < channels; ++c)
       for (int64_t p = 0; p < places; ++p) {
         const int64_t i = (n * channels + c) * places + p;
-        const int64_t index = (state.first_sample + n) * per_row + p * channels + c;
+        const int64_t index = state.place_of(n) * per_row + p * channels + c;
         const bool keep = random.uniform_at(static_cast<uint64_t>(index)) >= rate;
         y[i] = keep ? x[i] / (1 - double{rate}) : 0;
       }
