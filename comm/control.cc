@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
+
+#include "core/memory_limit.h"
 
 namespace trireme::comm {
 namespace {
@@ -27,6 +30,8 @@ Failure describe(const std::exception_ptr& failure) {
     std::rethrow_exception(failure);
   } catch (const Error& error) {
     return {error.what(), error.code()};
+  } catch (const std::bad_alloc&) {
+    return {kOutOfMemory};
   } catch (const std::exception& error) {
     return {error.what()};
   } catch (...) {

@@ -11,10 +11,12 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "core/error.h"
 #include "core/interrupted.h"
+#include "core/memory_limit.h"
 
 namespace trireme {
 namespace {
@@ -313,7 +315,16 @@ FileDigest digest_of(const std::filesystem::path& path) {
 
 std::string read_text(const Descriptor& file, const std::filesystem::path& path) {
   std::string text;
-  read_pieces(file, path, [&](std::string_view piece) { text += piece; });
+  struct stat status {};
+  if (::fstat(file.number(), &status) != 0) fail_to_read(path);
+  const auto size = static_cast<uint64_t>(status.st_size);
+  require_fits_memory(path.string(), size);
+  try {
+    text.reserve(size);
+    read_pieces(file, path, [&](std::string_view piece) { text += piece; });
+  } catch (const std::bad_alloc&) {
+    fail_out_of_memory(path.string(), size);
+  }
   return text;
 }
 

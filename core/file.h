@@ -118,7 +118,7 @@ void read_pieces(const Descriptor& file, const std::filesystem::path& path,
 // Returns the digest of a file. Throws DataError if it cannot be read.
 FileDigest digest_of(const Descriptor& file, const std::filesystem::path& path);
 FileDigest digest_of(const std::filesystem::path& path);
-// Returns the content of a file. Throws DataError if it cannot be read.
+// Returns the content of a file. Throws DataError if it cannot be read or does not fit into memory.
 std::string read_text(const Descriptor& file, const std::filesystem::path& path);
 std::string read_text(const std::filesystem::path& path);
 

@@ -2,11 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
+#include <new>
 #include <utility>
+#include <vector>
 
 #include "core/error.h"
 #include "core/installation.h"
+#include "core/memory_limit.h"
+#include "core/text.h"
 #include "data/array_dataset.h"
+#include "data/files/file.h"
 #include "data/formats/formats.h"
 #include "data/image_dataset.h"
 #include "data/masked_tokens.h"
@@ -110,6 +116,40 @@ DataConfig located(DataConfig config) {
 // Runs with different seeds are evaluated on the same masks.
 constexpr uint64_t kEvaluationMaskSeed = 1;
 
+// Returns the path of the file of a format that has one for all samples and reads it as a whole;
+// "" for other formats.
+std::string whole_file(const DataConfig& config, Part files) {
+  const bool training = files == Part::kTraining || config.has_holdout();
+  std::string name;
+  if (config.has_csv()) name = training ? config.csv().train_file() : config.csv().eval_file();
+  if (config.has_text()) name = training ? config.text().train_file() : config.text().eval_file();
+  if (config.has_labeled_text()) {
+    name = training ? config.labeled_text().train() : config.labeled_text().eval();
+  }
+  if (name.empty() || std::filesystem::is_directory(std::filesystem::path(config.root()) / name)) {
+    return "";
+  }
+  return find_file(config.root(), std::vector<std::string>{name});
+}
+
+// Calls open_format(). Throws DataError with the sizes of the file and of the memory if the memory
+// does not suffice.
+std::unique_ptr<Dataset> open_within_memory(const DataConfig& config, Part part, Part files,
+                                            const OpenOptions& options) {
+  try {
+    return open_format(config, part, files, options);
+  } catch (const std::bad_alloc&) {
+    const std::string file = whole_file(config, files);
+    if (!file.empty()) fail_out_of_memory(file, std::filesystem::file_size(file));
+    throw DataError(
+        config.has_root() ? config.root() : "data",
+        fmt::format("opening its {} samples needs more than the {} of memory that this process may "
+                    "use; use fewer, or a format that is not read as a whole",
+                    part == Part::kTraining ? "training" : "evaluation",
+                    format_bytes(static_cast<double>(process_memory_limit()))));
+  }
+}
+
 // Sets the normalization of another dataset's inputs.
 class Normalized final : public WrappedDataset {
  public:
@@ -164,12 +204,12 @@ std::unique_ptr<Dataset> open_dataset(const DataConfig& config, Part part,
   check(config);
   const bool holds_out = config.has_holdout() && !config.has_text();
   const Part files = holds_out ? Part::kTraining : part;
-  std::unique_ptr<Dataset> dataset = open_format(located(config), part, files, options);
+  std::unique_ptr<Dataset> dataset = open_within_memory(located(config), part, files, options);
   if (transforms(config) && !decodes(config)) {
     dataset = with_transforms(std::move(dataset), config, part, options);
   }
   if (holds_out) {
-    dataset = make_subset(std::move(dataset), config.holdout(), config.holdout_seed(), part);
+    dataset = make_subset(std::move(dataset), config, part);
   }
   if (config.has_mask()) {
     const uint64_t seed = part == Part::kTraining ? options.seed : kEvaluationMaskSeed;

@@ -70,6 +70,11 @@ std::vector<int32_t> match(const Dataset& dataset, const std::vector<std::string
   return classes;
 }
 
+// Files may be compressed, see find_file().
+bool exists_or_gz(const fs::path& path) {
+  return fs::exists(path) || fs::exists(path.string() + ".gz");
+}
+
 bool is_tar(const fs::path& path) { return path.extension() == ".tar"; }
 
 template <class Wanted>
@@ -145,7 +150,7 @@ DataConfig config_for_path(const DataConfig& run, const SampleSpec& spec, const 
   config.clear_cache();
   const bool is_pattern = path.find_first_of("*{?[") != path.npos && !fs::exists(path);
   const auto is_shard = [](const fs::directory_entry& entry) { return is_tar(entry.path()); };
-  if (!is_pattern && !fs::exists(path)) throw ConfigError("--data", path + " does not exist");
+  if (!is_pattern && !exists_or_gz(path)) throw ConfigError("--data", path + " does not exist");
   const bool is_folder = fs::is_directory(path);
   const bool has_run_layout = is_folder && run.has_image_folder() &&
                               fs::is_directory(fs::path(path) / run.image_folder().eval());
@@ -153,7 +158,7 @@ DataConfig config_for_path(const DataConfig& run, const SampleSpec& spec, const 
     config.clear_holdout();
     const fs::path eval = run.labeled_text().eval(), like_run = fs::path(path) / eval;
     const bool has_run_files =
-        is_folder && !eval.empty() && eval.is_relative() && fs::exists(like_run);
+        is_folder && !eval.empty() && eval.is_relative() && exists_or_gz(like_run);
     use_texts(config, fs::absolute(has_run_files ? like_run : fs::path(path)).string());
   } else if (run.has_text() || run.has_tokens()) {
     if (!is_folder) {

@@ -1,5 +1,5 @@
 // `trireme config check`: finds every error that would appear before the first training step,
-// without training. The only exception are errors that require reading every sample.
+// without training. The only exception are errors that require reading every sample of a large set.
 #include "launch/config_check.h"
 
 #include <fmt/format.h>
@@ -18,6 +18,7 @@
 
 #include "core/error.h"
 #include "core/text.h"
+#include "data/classes.h"
 #include "data/fingerprint.h"
 #include "launch/cli.h"
 #include "launch/message.h"
@@ -40,8 +41,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kSamplesRead = 32;  // per part: training and evaluation
-
 struct CheckOptions : ConfigOptions {
   std::string path;
   int ranks = 0;  // 0: as many as pipeline stages
@@ -54,6 +53,7 @@ struct CheckOptions : ConfigOptions {
 struct Samples {
   data::SampleSpec spec;
   bool in_memory = true;
+  bool all_read = true;
   int64_t train = 0;  // number of training samples; 0 if unknown
   std::string train_text, eval_text;
   std::unique_ptr<data::Dataset> training = {}, evaluation = {};  // null if not opened
@@ -65,26 +65,29 @@ void print_row(const char* name, const std::string& text) {
 
 // --- Samples ---
 
-// Reads samples spread evenly over the dataset, including the first and the last. Returns a text
-// with the number of samples read and, if bad records are skipped, how many of them were bad.
-std::string read_some(const train::Config& config, const data::Dataset& dataset) {
+// Reads the samples that data::CheckedSamples selects, as training would. Returns a text with their
+// number and, if bad records are skipped, how many of them were bad. Sets `all` to false if there
+// are others.
+std::string read_some(const train::Config& config, const data::Dataset& dataset, bool& all) {
   const data::SampleSpec& spec = dataset.spec();
   std::vector<std::byte> input(spec.input.bytes()), target(spec.target.bytes());
-  const int64_t count = std::min(kSamplesRead, dataset.size());
-  int64_t bad = 0;
-  std::string first;
-  for (int64_t i = 0; i < count; ++i) {
-    const int64_t index = count == 1 ? 0 : i * (dataset.size() - 1) / (count - 1);
+  const data::CheckedSamples checked(dataset.size(), input.size() + target.size());
+  data::BadRecordPolicy policy(data::bad_record_limit(config.run.data()));
+  for (int64_t i = 0; i < checked.count(); ++i) {
     try {
-      dataset.read({.index = index}, input.data(), target.data());
+      dataset.read({.index = checked[i]}, input.data(), target.data());
     } catch (const DataError& error) {
-      if (config.run.data().on_bad_record() == DataConfig::FAIL) throw;
-      if (bad++ == 0) first = error.what();
+      policy.add(error);
+      policy.check(dataset.description());
     }
   }
-  std::string text = fmt::format("{} of {} samples", count, dataset.size());
-  if (bad > 0) text += fmt::format(", {} of them bad; the first: {}", bad, first);
-  if (bad == count) throw DataError(dataset.description(), "no valid sample among " + text);
+  const int64_t bad = policy.found().count;
+  policy.check_not_empty(dataset.description(), checked.count() - bad);
+  all = all && checked.count() == dataset.size();
+  std::string text = fmt::format("{} of {} samples", checked.count(), dataset.size());
+  if (bad > 0) {
+    text += fmt::format(", {} of them bad; the first: {}", bad, policy.found().first.front());
+  }
   return text;
 }
 
@@ -96,10 +99,14 @@ Samples open_samples(train::Config& config, std::vector<std::string>& checked) {
   data::check_compatible(*train, *eval);
   train::check_best_metric(config, *eval);
   train::balance_class_weights(config, *train);
-  checked.push_back("train: " + read_some(config, *train));
-  checked.push_back("eval: " + read_some(config, *eval));
-  Samples samples{train->spec(), train->in_memory(), train->size(), train->description(),
-                  eval->description()};
+  for (const std::string& line : data::class_problems(config.run.data(), *train, *eval)) {
+    print_row("warning", line);
+  }
+  bool all_read = true;
+  checked.push_back("train: " + read_some(config, *train, all_read));
+  checked.push_back("eval: " + read_some(config, *eval, all_read));
+  Samples samples{train->spec(), train->in_memory(),   all_read,
+                  train->size(), train->description(), eval->description()};
   samples.training = std::move(train);
   samples.evaluation = std::move(eval);
   return samples;
@@ -150,9 +157,11 @@ std::string memory_text(const train::Config& config, const RankPlan& plan) {
 }
 
 // Reads what the network is initialized from, gives it as many positions, and returns a
-// description; "" if there is none.
+// description; "" if there is none, or if the run resumes.
 std::string read_initial(train::Config& config, const Samples& samples) {
   if (!config.run.model().has_init_from()) return "";
+  const train::RunFolder run{config.run.run_dir()};
+  if (!run.path.empty() && !train::Checkpoints(run.checkpoints(), 1).list().empty()) return "";
   model::Graph graph = train::build_network(config, samples.spec);
   try {
     train::StoredModel stored = train::read_stored_model(config.run.model().init_from());
@@ -320,12 +329,12 @@ int check(CheckOptions options) {
       check_resume(config, checkpoints, *samples, options.ranks, options.accept_data_change);
       checked.emplace_back("resuming from its newest checkpoint");
     }
-    skipped.emplace_back("all other samples");
+    if (!samples->all_read) skipped.emplace_back("all other samples");
   }
   if (options.ranks > 1) skipped.emplace_back("other hosts");
   if (config.run.metrics().port() > 0) skipped.emplace_back("whether metrics.port is free");
   print_row("checked", fmt::format("{}", fmt::join(checked, "; ")));
-  print_row("skipped", fmt::format("{}", fmt::join(skipped, "; ")));
+  print_row("skipped", skipped.empty() ? "nothing" : fmt::format("{}", fmt::join(skipped, "; ")));
   print_message("{}: no problems found\n", options.path);
   return 0;
 }
@@ -351,10 +360,11 @@ void add_config_check(ArgumentParser config, Command& chosen) {
   trireme config check digits.txtpb --ranks 2
   trireme config check imagenet.txtpb --ranks 8 --no-data
 
-It checks the fields, opens the data and reads 32 samples of each part, builds
-the network, compares the planned memory of all ranks with this machine's, and
-checks that run_dir can be written to and that training can resume from its
-checkpoints, if it has any. It prints what it has checked and what it has not.
+It checks the fields, opens the data and reads all samples of each part up to
+64 MiB, otherwise 64 of them, builds the network, compares the planned memory
+of all ranks with this machine's, and checks that run_dir can be written to and
+that training can resume from its checkpoints, if it has any. It prints what it
+has checked and what it has not.
 With --no-data, running out of memory on this machine is only a warning.
 
 Exit codes: 0 no problems found, 2 the configuration is invalid or does not fit

@@ -126,6 +126,10 @@ std::string snippet(const Packed& packed, const DataConfig& config, const std::s
   text += packed.fields + "  }\n";
   if (config.has_holdout() && !config.has_text()) {
     text += fmt::format("  holdout: {}\n", config.holdout());
+    if (config.has_holdout_seed()) {
+      text += fmt::format("  holdout_seed: {}\n", config.holdout_seed());
+    }
+    if (config.holdout_stratified()) text += "  holdout_stratified: true\n";
   }
   if (!config.decode().apply_exif_orientation()) {
     text += "  decode { apply_exif_orientation: false }\n";

@@ -12,6 +12,7 @@
 #include "core/control_groups.h"
 #include "core/device.h"
 #include "core/text.h"
+#include "data/classes.h"
 #include "data/loader.h"
 #include "launch/cli.h"
 #include "launch/data.h"
@@ -26,7 +27,8 @@ namespace trireme::cli {
 namespace {
 
 constexpr int64_t kBatch = 64;
-constexpr size_t kMaxListed = 20;  // classes or channels that are listed individually
+constexpr size_t kMaxListed = 20;    // classes or channels that are listed individually
+constexpr size_t kMaxPasted = 1000;  // channels of which the text for the configuration is printed
 
 struct DataStatsOptions : DataOptions {
   int64_t samples = 0;  // 0: all
@@ -169,9 +171,24 @@ struct Result {
   int64_t bad = 0;
   std::vector<std::string> bad_named;  // messages of some or all of them
   double seconds = 0;
-  std::vector<int32_t> lengths = {};  // of texts, in tokens
-  std::string batches = {};           // see train::padding_text
+  std::vector<int32_t> lengths = {};       // of texts, in tokens
+  std::string batches = {};                // see train::padding_text
+  std::vector<std::string> warnings = {};  // of classes
 };
+
+// Returns what is probably wrong with the classes. Which of them have samples is known only if all
+// samples were read.
+std::vector<std::string> class_warnings(const DataStatsOptions& options, const Result& result) {
+  if (result.spec.classes < 1 || result.spec.has_token_labels()) return {};
+  std::vector<std::string> lines{data::similar_classes(result.names)};
+  if (options.samples == 0) {
+    const bool training = options.part == data::Part::kTraining;
+    lines.push_back(data::empty_classes(result.statistics.classes, result.names,
+                                        training ? "training" : "evaluation"));
+  }
+  std::erase(lines, "");
+  return lines;
+}
 
 // Reads all samples and skips bad ones, regardless of data.on_bad_record.
 Result measure(const DataStatsOptions& options, train::Config config) {
@@ -210,6 +227,7 @@ Result measure(const DataStatsOptions& options, train::Config config) {
     result.batches = train::padding_text(config, train::training_order(config, dataset));
   }
   for (const auto& [sample, what] : result.statistics.bad) result.bad_named.push_back(what);
+  result.warnings = class_warnings(options, result);
   return result;
 }
 
@@ -221,14 +239,36 @@ std::string range_text(const std::vector<T>& values) {
   return fmt::format("{} to {}, median {}", *min, *max, median(values));
 }
 
-// Mean and standard deviation of each channel, as data.normalize takes them; a single value for all
-// channels if there are more than `max_channels`.
+// Returns whether more than two thirds of the samples could be read, so that their statistics are
+// those of the data: of images of several sizes, only those of the size of the first can be.
+bool has_statistics(const Result& result) {
+  return result.statistics.read > 2 * static_cast<int64_t>(result.statistics.bad.size());
+}
+
+// Returns the numbers separated by commas, in lines if they are many.
+std::string in_lines(const std::vector<std::string>& numbers) {
+  constexpr size_t kLine = 90;
+  std::string text, line;
+  for (const std::string& number : numbers) {
+    if (!line.empty()) line += ",";
+    if (line.size() + number.size() > kLine) {
+      text += line + "\n  ";
+      line = number;
+    } else {
+      line += (line.empty() ? "" : " ") + number;
+    }
+  }
+  return text + line;
+}
+
+// Mean and standard deviation of each channel, or of all with `single`, as data.normalize takes
+// them.
 struct ChannelStats {
   std::vector<double> mean, stddev;
 
-  ChannelStats(const Result& result, size_t max_channels) {
+  ChannelStats(const Result& result, bool single) {
     std::vector<Moments> channels = result.statistics.inputs;
-    if (channels.size() > max_channels) {
+    if (single) {
       for (size_t i = 1; i < channels.size(); ++i) channels[0].add(channels[i]);
       channels.resize(1);
     }
@@ -237,14 +277,25 @@ struct ChannelStats {
       stddev.push_back(moments.stddev() * std::abs(double{result.spec.scale}));
     }
   }
-  // Returns the configuration text. Constant channels are divided by 1 instead of 0.
-  std::string line() const {
-    std::vector<double> divisors = stddev;
-    std::replace(divisors.begin(), divisors.end(), 0.0, 1.0);
-    return fmt::format("normalize {{ mean: [{:.4g}] std: [{:.4g}] }}", fmt::join(mean, ", "),
-                       fmt::join(divisors, ", "));
+  // Returns the configuration text in lines of 100 characters. Constant channels are divided by 1
+  // instead of 0. Means much larger than their std have more digits, as many as FP32 has.
+  std::string text() const {
+    std::vector<std::string> means, divisors;
+    for (size_t i = 0; i < mean.size(); ++i) {
+      const double divisor = stddev[i] > 0 ? stddev[i] : 1;
+      const int more = static_cast<int>(std::ceil(std::log10(std::abs(mean[i]) / divisor + 1)));
+      means.push_back(fmt::format("{:.{}g}", mean[i], std::clamp(4 + more - 1, 4, 9)));
+      divisors.push_back(fmt::format("{:.4g}", divisor));
+    }
+    return fmt::format("normalize {{ mean: [{}] std: [{}] }}", in_lines(means), in_lines(divisors));
   }
 };
+
+// Returns whether the inputs have a single mean and std although they have many channels: bytes that
+// are not images, such as flattened images.
+bool has_single_value(const Result& result) {
+  return result.spec.input.dtype == DType::kU8 && result.statistics.inputs.size() > kMaxListed;
+}
 
 void print_classes(const Result& result) {
   const std::vector<int64_t>& counts = result.statistics.classes;
@@ -285,13 +336,32 @@ void print_lengths(const Result& result) {
 }
 
 void print_inputs(const Result& result) {
-  if (result.statistics.inputs.empty()) return;
-  const ChannelStats channel_stats(result, kMaxListed);
-  const size_t channels = result.statistics.inputs.size();
-  fmt::print("input    mean {:.4g}; std {:.4g}{}\n         {}\n",
-             fmt::join(channel_stats.mean, ", "), fmt::join(channel_stats.stddev, ", "),
-             channels > kMaxListed ? fmt::format(" over all {} channels", channels) : "",
-             channel_stats.line());
+  const Statistics& statistics = result.statistics;
+  if (statistics.inputs.empty()) return;
+  if (!has_statistics(result)) {
+    fmt::print("input    no mean and std, since only {} of {} samples could be read\n",
+               statistics.read, statistics.read + std::ssize(statistics.bad));
+    return;
+  }
+  const ChannelStats channels(result, has_single_value(result));
+  const size_t count = statistics.inputs.size();
+  if (count <= kMaxListed || has_single_value(result)) {
+    fmt::print(
+        "input    mean {:.4g}; std {:.4g}{}\n         {}\n", fmt::join(channels.mean, ", "),
+        fmt::join(channels.stddev, ", "),
+        count > 1 && channels.mean.size() == 1 ? fmt::format(" over all {} channels", count) : "",
+        channels.text());
+    return;
+  }
+  const auto [min_mean, max_mean] = std::ranges::minmax(channels.mean);
+  const auto [min_std, max_std] = std::ranges::minmax(channels.stddev);
+  fmt::print("input    {} channels, mean {:.4g} to {:.4g}, std {:.4g} to {:.4g}\n", count, min_mean,
+             max_mean, min_std, max_std);
+  if (count <= kMaxPasted) {
+    fmt::print("{}\n", channels.text());
+  } else {
+    fmt::print("         `--json` prints `normalize` with the numbers of each channel\n");
+  }
 }
 
 void print_text(const Result& result) {
@@ -301,6 +371,7 @@ void print_text(const Result& result) {
              format_count(static_cast<double>(statistics.read) / std::max(1e-9, result.seconds)));
   if (statistics.read > 0) {
     print_classes(result);
+    for (const std::string& warning : result.warnings) fmt::print("warning  {}\n", warning);
     print_images(statistics);
     print_lengths(result);
     print_inputs(result);
@@ -313,20 +384,24 @@ void print_text(const Result& result) {
 
 void print_json(const Result& result) {
   const Statistics& statistics = result.statistics;
-  const ChannelStats channel_stats(result, SIZE_MAX);
   nlohmann::ordered_json json = {{"description", result.description},
                                  {"samples", statistics.read},
                                  {"seconds", result.seconds},
-                                 {"input", result.spec.input.shape.to_string()},
-                                 {"mean", channel_stats.mean},
-                                 {"std", channel_stats.stddev},
-                                 {"normalize", ChannelStats(result, kMaxListed).line()}};
+                                 {"input", result.spec.input.shape.to_string()}};
+  for (const char* name : {"mean", "std", "normalize"}) json[name] = nullptr;
+  if (!statistics.inputs.empty() && has_statistics(result)) {
+    const ChannelStats channels(result, false);
+    json["mean"] = channels.mean;
+    json["std"] = channels.stddev;
+    json["normalize"] = ChannelStats(result, has_single_value(result)).text();
+  }
   nlohmann::ordered_json classes = nlohmann::ordered_json::array();
   for (size_t c = 0; c < statistics.classes.size(); ++c) {
     classes.push_back({{"name", class_text(result.names, static_cast<int64_t>(c))},
                        {"count", statistics.classes[c]}});
   }
   json["classes"] = classes;
+  json["warnings"] = result.warnings;
   if (!statistics.heights.empty()) {
     const auto range = [](const std::vector<int>& sides) {
       const auto [min, max] = std::minmax_element(sides.begin(), sides.end());

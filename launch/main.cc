@@ -25,6 +25,7 @@
 #include "comm/world.h"
 #include "core/error.h"
 #include "core/fault_point.h"
+#include "core/memory_limit.h"
 #include "core/openmp.h"
 #include "launch/command_line.h"
 
@@ -54,7 +55,7 @@ Failure describe(const std::exception_ptr& exception) {
         "no thread can be started: the limit of processes (`ulimit -u`), of memory (`ulimit -v`) "
         "or of the control group (pids.max) is reached"};
   } catch (const std::bad_alloc&) {
-    return {"out of memory; `trireme inspect` prints the memory that a run needs"};
+    return {kOutOfMemory};
   } catch (const std::exception& error) {
     return {std::string("internal error: ") + error.what()};
   } catch (...) {

@@ -14,33 +14,20 @@
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <new>
 #include <utility>
 
 #include "core/error.h"
 #include "core/installation.h"
+#include "core/memory_limit.h"
 #include "core/text.h"
 #include "data/files/lines.h"
 
 namespace trireme::data {
 
-uint64_t memory_of_host() {
-  return static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-         static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-}
-
 namespace {
 
 namespace fs = std::filesystem;
-
-// Throws DataError if a file of this size does not fit into memory. `source` says where the size is
-// from, and may be empty.
-void check_fits(const std::string& path, uint64_t size, const char* source) {
-  const uint64_t memory = memory_of_host();
-  if (size <= memory) return;
-  throw DataError(path, fmt::format("has {}{}, but the host has {} of memory",
-                                    format_bytes(static_cast<double>(size)), source,
-                                    format_bytes(static_cast<double>(memory))));
-}
 
 std::vector<uint8_t> read_raw(const std::string& path) {
   struct Close {
@@ -56,8 +43,13 @@ std::vector<uint8_t> read_raw(const std::string& path) {
   }
   if (!S_ISREG(status.st_mode)) throw DataError(path, "is not a regular file");
   const auto size = static_cast<uint64_t>(status.st_size);
-  check_fits(path, size, "");
-  std::vector<uint8_t> bytes(size + 1);
+  require_fits_memory(path, size);
+  std::vector<uint8_t> bytes;
+  try {
+    bytes.resize(size + 1);
+  } catch (const std::bad_alloc&) {
+    fail_out_of_memory(path, size);
+  }
   bytes.resize(std::fread(bytes.data(), 1, bytes.size(), file.get()));
   if (std::ferror(file.get())) {
     throw DataError(
@@ -161,18 +153,20 @@ File unzipped(const std::string& path, const std::vector<uint8_t>& bytes,
   // Without a size, what becomes far larger is refused. The rest is read into other memory next.
   constexpr uint64_t kMaxCompression = 200, kAlwaysAllowed = 16 << 20;
   const uint64_t plausible = std::max(bytes.size() * kMaxCompression, kAlwaysAllowed);
-  uint64_t size = std::min(memory_of_host() / 4, plausible);
+  uint64_t size = std::min(static_cast<uint64_t>(process_memory_limit()) / 4, plausible);
   if (size_of && file.damage.empty()) size = size_of(gunzip.out());
-  check_fits(path, size, " according to its header");
+  require_fits_memory(path, size, " according to its header");
   if (file.damage.empty()) file.damage = gunzip.run(size + 1);
   file.bytes = gunzip.take();
   if (!size_of && file.bytes.size() > size) {
-    throw DataError(path,
-                    size == plausible
-                        ? fmt::format("is more than {} times larger when it is decompressed; if "
-                                      "that is right, decompress it (gunzip)",
-                                      kMaxCompression)
-                        : "is larger than a quarter of the host's memory when it is decompressed");
+    throw DataError(
+        path, size == plausible
+                  ? fmt::format("is more than {} times larger when it is decompressed; if "
+                                "that is right, decompress it (gunzip)",
+                                kMaxCompression)
+                  : fmt::format("becomes larger than {}, a quarter of the available memory, when "
+                                "it is decompressed",
+                                format_bytes(static_cast<double>(size))));
   }
   return file;
 }

@@ -29,19 +29,16 @@ std::string find_file(const std::string& root, std::span<const std::string> name
 // The handling of a damaged gzip stream: throw DataError, or return the bytes before the damage.
 enum class OnDamage { kThrow, kReadUpToDamage };
 
-// Returns the size of the host's memory in bytes.
-uint64_t memory_of_host();
-
 // Returns the number of bytes that a file must have according to its first kHeadBytes bytes (or
 // fewer, if it is shorter), or throws DataError.
 constexpr size_t kHeadBytes = 64;
 using SizeFromHead = std::function<uint64_t(std::span<const uint8_t> head)>;
 
 // Reads a file, and decompresses it if it begins with the magic number of gzip. Throws DataError if
-// the file cannot be read. Decompression ends one byte after the size from `size_of`, which must
-// not exceed the host's memory. Without `size_of`, a file that becomes more than 200 times larger
-// (and than 16 MiB) or than a quarter of the host's memory is refused: a small file of zeros can
-// become 1000 times larger.
+// the file cannot be read or exceeds process_memory_limit(). Decompression ends one byte after the
+// size from `size_of`, which must not exceed it either. Without `size_of`, a file that becomes more
+// than 200 times larger (and than 16 MiB) or than a quarter of that limit is refused: a small file
+// of zeros can become 1000 times larger.
 File read_file(const std::string& path, OnDamage on_damage = OnDamage::kThrow,
                const SizeFromHead& size_of = {});
 // Returns the lines of a text file, which end with "\n" or "\r\n". Throws as read_file() does.

@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "core/error.h"
+#include "core/memory_limit.h"
 #include "core/text.h"
 #include "data/files/lines.h"
 #include "data/formats/formats.h"
@@ -239,8 +240,10 @@ class TableReader {
     if (bytes <= most_bytes_) return;
     throw DataError(
         table_.path,
-        "takes more than a quarter of the host's memory as a table; convert it to .npy, "
-        "which is not read as a whole");
+        fmt::format("has {}, and as a table takes more than {}, a quarter of the available memory; "
+                    "convert it to .npy, which is not read as a whole",
+                    format_bytes(static_cast<double>(file_.bytes.size())),
+                    format_bytes(static_cast<double>(most_bytes_))));
   }
 
   bool is_read(size_t column) const {
@@ -275,7 +278,7 @@ class TableReader {
   Lines lines_;
   CsvConfig::Header header_;
   std::span<const int64_t> only_;
-  const size_t most_bytes_ = memory_of_host() / 4;
+  const size_t most_bytes_ = static_cast<size_t>(process_memory_limit()) / 4;
   int64_t record_ = 0;
   Table table_;
   std::vector<float> row_;

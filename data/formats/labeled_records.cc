@@ -71,7 +71,7 @@ constexpr const char* kQuotesHint =
 // breaks, and "" stands for a quote.
 class RowSplitter {
  public:
-  RowSplitter(std::string_view text, char delimiter, bool quotes)
+  RowSplitter(std::string_view text, char delimiter, Quotes quotes)
       : text_(text), delimiter_(delimiter), quotes_(quotes) {}
 
   bool at_end() const { return at_ >= text_.size(); }
@@ -81,7 +81,7 @@ class RowSplitter {
     fields.assign(1, "");
     for (; at_ < text_.size(); ++at_) {
       const char c = text_[at_];
-      if (quotes_ && c == '"' && fields.back().empty()) {
+      if (quotes_ != Quotes::kLiteral && c == '"' && fields.back().empty()) {
         const std::string problem = quoted(fields.back());
         if (!problem.empty()) return problem + kQuotesHint;
         if (at_ >= text_.size()) break;
@@ -119,7 +119,8 @@ class RowSplitter {
   // Whether quotes seem to enclose the end of one row and the start of another. Quoted texts have
   // commas and line breaks, but tabs and line breaks rarely.
   bool joins_rows(std::string_view field) const {
-    return delimiter_ == '\t' && field.find('\n') != field.npos && field.find('\t') != field.npos;
+    return quotes_ == Quotes::kLikely && delimiter_ == '\t' && field.find('\n') != field.npos &&
+           field.find('\t') != field.npos;
   }
 
   // Reads a quoted field, after which at_ is behind its last quote. Returns a description of what
@@ -140,7 +141,9 @@ class RowSplitter {
         if (!ends_field(text_.substr(at_, 2))) {
           problem = "has text after a closing quote (\"); quotes within quotes are doubled (\"\")";
         } else if (joins_rows(field)) {
-          problem = "has a quote (\") that is closed in another row";
+          problem =
+              "has a quote (\") that is closed in another row; if the field is right, set "
+              "data.labeled_text.quoted_fields: true";
         } else {
           return "";
         }
@@ -154,7 +157,7 @@ class RowSplitter {
 
   std::string_view text_;
   char delimiter_;
-  bool quotes_;
+  Quotes quotes_;
   size_t at_ = 0;
   int64_t line_ = 1;
 };
@@ -238,7 +241,7 @@ std::optional<size_t> find_column(const std::vector<std::string>& names, const s
 
 void RecordReader::read_table(const std::string& path, char delimiter) {
   const std::string bytes = read_bytes(path);
-  RowSplitter rows(bytes, delimiter, columns_.quoted_fields);
+  RowSplitter rows(bytes, delimiter, columns_.quotes);
   std::vector<std::string> names;
   if (rows.at_end()) throw DataError(path, "is empty; its first line must name the columns");
   if (std::string problem = rows.next(names); !problem.empty()) {

@@ -15,10 +15,14 @@ struct LabeledRecord {
   std::string label;  // not empty, unless labels are not required
 };
 
+// The meaning of quotes in tables: they enclose fields; they do, unless they seem to enclose the
+// end of a row and the start of another; or they are characters like any other.
+enum class Quotes { kEnclose, kLikely, kLiteral };
+
 struct LabeledColumns {
   std::string text;
   std::string label;
-  bool quoted_fields = true;  // see LabeledTextConfig
+  Quotes quotes = Quotes::kLikely;
   bool requires_label = true;
 };
 

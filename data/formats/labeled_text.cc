@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/error.h"
+#include "core/parse_number.h"
 #include "core/text.h"
 #include "data/files/file.h"
 #include "data/formats/formats.h"
@@ -259,21 +260,21 @@ class LabeledText final : public Dataset {
   const std::unique_ptr<const TextAugmentation> augmentation_;
 };
 
-bool is_integer(const std::string& label) {
-  return !label.empty() && label.size() < 10 &&
-         std::ranges::all_of(label, [](char c) { return c >= '0' && c <= '9'; });
-}
-
 // Sorts names by their bytes or, if all are integers, by their value.
 void sort_classes(std::vector<std::string>& names) {
   std::ranges::sort(names);
-  if (!std::ranges::all_of(names, is_integer)) return;
-  std::ranges::stable_sort(names, {}, [](const std::string& name) { return std::stoi(name); });
+  const auto value = [](const std::string& name) { return parse_number<int64_t>(name); };
+  if (!std::ranges::all_of(names, [&](const auto& name) { return value(name).has_value(); }))
+    return;
+  std::ranges::stable_sort(names, {}, value);
 }
 
 LabeledColumns columns_in(const DataConfig& config, bool requires_label = true) {
   const LabeledTextConfig& text = config.labeled_text();
-  return {text.text_column(), text.label_column(), text.quoted_fields(), requires_label};
+  const Quotes quotes = !text.has_quoted_fields() ? Quotes::kLikely
+                        : text.quoted_fields()    ? Quotes::kEnclose
+                                                  : Quotes::kLiteral;
+  return {text.text_column(), text.label_column(), quotes, requires_label};
 }
 
 // Classes by their names.

@@ -1,5 +1,7 @@
 #include "comm/control.h"
 
+#include <new>
+
 #include "tests/comm/ranks.h"
 
 namespace trireme::comm {
@@ -35,6 +37,12 @@ TEST_F(ControlTest, GathersTextsOfAnyLength) {
 
 TEST_F(ControlTest, GathersEmptyTexts) {
   EXPECT_EQ(all_gather(*communicator_, ""), std::vector<std::string>(static_cast<size_t>(ranks_)));
+}
+
+// The whole message was "std::bad_alloc".
+TEST_F(ControlTest, SaysThatMemoryIsExhausted) {
+  const AgreedError error = failure_of([] { throw std::bad_alloc(); });
+  EXPECT_NE(std::string(error.what()).find("out of memory"), std::string::npos) << error.what();
 }
 
 TEST_F(ControlTest, BroadcastsText) {

@@ -20,6 +20,7 @@ namespace trireme {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
@@ -74,6 +75,16 @@ TEST_F(FileTest, FailuresNameFileAndCause) {
               ThrowsMessage<DataError>(HasSubstr("/none: cannot be read: No such file")));
   EXPECT_THAT([&] { read_text(folder_); },
               ThrowsMessage<DataError>(HasSubstr("is not a regular file")));
+}
+
+TEST_F(FileTest, NamesAFileLargerThanMemory) {
+  replace_durably(folder_ / "large", "");
+  std::error_code error;
+  fs::resize_file(folder_ / "large", uintmax_t{1} << 43, error);  // sparse
+  if (error) GTEST_SKIP() << "the file system has no files of 8 TiB";
+  EXPECT_THAT([&] { read_text(folder_ / "large"); },
+              ThrowsMessage<DataError>(
+                  AllOf(HasSubstr("/large: has 8.0 TiB, but "), HasSubstr(" of memory"))));
 }
 
 // As root, `trireme report -o /dev/null` replaced it by a file for all programs. The paths do not

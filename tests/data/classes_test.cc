@@ -171,5 +171,65 @@ TEST(BalancedDrawsTest, RepeatedSamplesAreAugmentedDifferently) {
   EXPECT_GT(different.size() * 4, of_sample_0.size() * 3);
 }
 
+std::vector<std::string> problems(const DataConfig& config) {
+  return class_problems(config, *open(config), *open_dataset(config, Part::kEvaluation));
+}
+
+TEST(ClassProblems, LabelsFromOneMakeAnEmptyClass) {
+  const Folder folder;
+  folder.write("t.csv", "1,1\n2,2\n3,3\n4,2\n");
+  EXPECT_THAT(problems(folder.config(kTableConfig)),
+              ElementsAre("class 0 has no training samples; labels are expected to be 0, 1, "
+                          "2, ... without gaps"));
+  folder.write("t.csv", "1,0\n2,10\n3,0\n4,10\n");
+  EXPECT_THAT(
+      problems(folder.config("csv { train_file: 't.csv' eval_file: 't.csv' classes: 91 }")),
+      ElementsAre("89 of 91 classes have no training samples: 1, 2, 3, 4, 5, 6, 7, 8, 9, 11 "
+                  "and 79 more; labels are expected to be 0, 1, 2, ... without gaps"));
+}
+
+TEST(ClassProblems, AHoldoutMayLackAClass) {
+  const Folder folder;
+  std::string rows;
+  for (int i = 0; i < 60; ++i) rows += fmt::format("{},{}\n", i, i % 20 == 0 ? 1 : 0);
+  folder.write("t.csv", rows);
+  DataConfig config = folder.config("csv { train_file: 't.csv' } holdout: 0.1");
+  int lacking = 0;
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    config.set_holdout_seed(seed);
+    config.set_holdout_stratified(false);
+    const std::vector<std::string> found = problems(config);
+    lacking += found.empty() ? 0 : 1;
+    if (!found.empty()) {
+      EXPECT_THAT(found, ElementsAre("class 1 has no evaluation samples; data.holdout_stratified: "
+                                     "true holds out some of each class"));
+    }
+    config.set_holdout_stratified(true);
+    EXPECT_THAT(problems(config), ElementsAre()) << seed;
+  }
+  EXPECT_GT(lacking, 0);
+}
+
+TEST(ClassProblems, NamesThatDifferInCaseOrBlanks) {
+  EXPECT_EQ(similar_classes({"a", "b", "ab"}), "");
+  EXPECT_EQ(similar_classes({"Pos", "neg", "pos "}),
+            "classes 0 ('Pos') and 2 ('pos ') have names that differ only in case or blanks");
+  EXPECT_EQ(
+      similar_classes({"a", "A", " a"}),
+      "classes 0 ('a') and 1 ('A') have names that differ only in case or blanks, and so do 1 "
+      "more");
+  const Folder folder;
+  folder.write("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n");
+  folder.write("t.csv", "text,label\na,yes\na,Yes\na,no\n");
+  EXPECT_THAT(problems(folder.config("labeled_text { train: 't.csv' eval: 't.csv' tokenizer { "
+                                     "wordpiece {} } length: 3 }")),
+              ElementsAre("classes 0 ('Yes') and 2 ('yes') have names that differ only in case or "
+                          "blanks"));
+  // Characters of a text are not classes.
+  folder.write("t.txt", "aAbB aAbB aAbB ");
+  EXPECT_THAT(problems(folder.config("text { train_file: 't.txt' eval_file: 't.txt' length: 2 }")),
+              ElementsAre());
+}
+
 }  // namespace
 }  // namespace trireme::data

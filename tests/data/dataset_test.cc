@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "data/classes.h"
 #include "tests/data/files.h"
 
 namespace trireme::data {
@@ -67,6 +69,28 @@ TEST(HoldoutTest, SamplesAreEquallyLikely) {
     for (const float x : all(config, Part::kEvaluation)) ++drawn[x];
   }
   for (int i = 0; i < 10; ++i) EXPECT_NEAR(drawn[static_cast<float>(i)], 300, 75) << i;
+}
+
+TEST(HoldoutTest, Stratified) {
+  Folder folder;
+  std::string rows;
+  for (int i = 0; i < 100; ++i) rows += fmt::format("{},{}\n", i, i < 2 ? 2 : i < 20 ? 1 : 0);
+  folder.write("x.csv", rows);
+  DataConfig config =
+      folder.config("csv { train_file: 'x.csv' } holdout: 0.2 holdout_stratified: true");
+  const auto counts = [&](Part part) {
+    return class_counts(open_dataset(config, part)->labels(), 3);
+  };
+  for (uint64_t seed = 0; seed < 10; ++seed) {
+    config.set_holdout_seed(seed);
+    EXPECT_EQ(counts(Part::kEvaluation), (std::vector<int64_t>{16, 4, 1})) << seed;
+    EXPECT_EQ(counts(Part::kTraining), (std::vector<int64_t>{64, 14, 1})) << seed;
+  }
+  folder.write("y.csv", "1,0.5\n2,0.5\n3,1\n4,2\n");
+  EXPECT_SAYS(
+      config_error(folder.config("csv { train_file: 'y.csv' regression: true } holdout: 0.5 "
+                                 "holdout_stratified: true")),
+      "data.holdout_stratified: needs samples with class labels, not ");
 }
 
 TEST(HoldoutTest, ReplacesEvaluationFiles) {

@@ -74,6 +74,13 @@ TEST_F(LabeledTextTest, JsonLines) {
   EXPECT_THAT(dataset->labels(), ElementsAre(2, 1, 0));
 }
 
+TEST_F(LabeledTextTest, NegativeIntegersAreSortedByValue) {
+  folder.write("a.csv", "text,label\ngood,10\nbad,-1\nfilm,2\ngood,9\nbad,-10\n");
+  EXPECT_THAT(open("train: 'a.csv'")->class_names(), ElementsAre("-10", "-1", "2", "9", "10"));
+  folder.write("a.csv", "text,label\ngood,10\nbad,-\nfilm,2\n");
+  EXPECT_THAT(open("train: 'a.csv'")->class_names(), ElementsAre("-", "10", "2"));
+}
+
 TEST_F(LabeledTextTest, OtherFieldsOfJsonLinesMayHaveAnyValue) {
   folder.write(
       "a.jsonl",
@@ -158,10 +165,19 @@ TEST_F(LabeledTextTest, QuotesMayHaveNoMeaning) {
   EXPECT_THAT(input(*dataset, 0), ElementsAre(kCls, kUnk, kGood, kFilm, kSep));
   EXPECT_THAT(input(*dataset, 3), ElementsAre(kCls, kUnk, kBad, kUnk, kSep));
   EXPECT_SAYS(data_error(config("train: 'a.tsv'")),
-              "a.tsv: line 2: has a quote (\") that is closed in another row; if quotes have no "
-              "meaning in this table, set data.labeled_text.quoted_fields: false");
+              "a.tsv: line 2: has a quote (\") that is closed in another row; if the field is "
+              "right, set data.labeled_text.quoted_fields: true; if quotes have no meaning in this "
+              "table, set data.labeled_text.quoted_fields: false");
   folder.write("a.tsv", "label\ttext\npos\t\"good\nfilm\"\nneg\t\"bad\tfilm\"\n");
   EXPECT_EQ(open("train: 'a.tsv'")->size(), 2);
+}
+
+TEST_F(LabeledTextTest, AQuotedFieldWithATabAndALineBreakIsReadIfQuotesAreStated) {
+  folder.write("a.tsv", "label\ttext\npos\t\"good\tfilm\nbad\"\nneg\tbad\n");
+  EXPECT_SAYS(data_error(config("train: 'a.tsv'")), "set data.labeled_text.quoted_fields: true");
+  const auto dataset = open("train: 'a.tsv' quoted_fields: true");
+  ASSERT_EQ(dataset->size(), 2);
+  EXPECT_THAT(input(*dataset, 0), ElementsAre(kCls, kGood, kFilm, kBad, kSep));
 }
 
 TEST_F(LabeledTextTest, BadObjectsAreNamed) {
@@ -426,6 +442,20 @@ TEST_F(LabeledTextTest, OtherTextsForEvaluation) {
   const DataConfig absolute = config("train: 'a.csv' eval: '" + folder.path("b.csv") + "'");
   EXPECT_EQ(config_for_path(absolute, training->spec(), folder.path("other")).labeled_text().eval(),
             folder.path("other"));
+}
+
+TEST_F(LabeledTextTest, OtherTextsForEvaluationMayBeCompressed) {
+  folder.write("a.csv", "text,label\ngood,pos\nbad,neg\n");
+  folder.write("other/b.csv.gz", gzip("text,label\nbad,neg\n"));
+  const DataConfig run = config("train: 'a.csv' eval: 'b.csv'");
+  const SampleSpec spec = open("train: 'a.csv'")->spec();
+  for (const char* path : {"other", "other/b.csv", "other/b.csv.gz"}) {
+    EXPECT_EQ(
+        open_dataset(config_for_path(run, spec, folder.path(path)), Part::kEvaluation)->size(), 1)
+        << path;
+  }
+  EXPECT_SAYS(message<ConfigError>([&] { config_for_path(run, spec, folder.path("other/c.csv")); }),
+              "c.csv does not exist");
 }
 
 // Texts may contain token 0, which is "!" in GPT-2's vocabulary.

@@ -107,6 +107,14 @@ TEST_F(Data, ReportsRanksThatSeeDifferentData) {
                   "records skipped) and 50 evaluation samples (0 skipped); rank 1 has 149 ");
 }
 
+TEST_F(Data, ReportsRanksThatSeeAnotherLabel) {
+  std::string other = rows({});
+  const size_t label = other.find('\n', other.size() / 3) - 1;
+  other[label] = other[label] == '0' ? '1' : '0';
+  expect_bad_data(train_on(rows({}), other, {}),
+                  "the ranks do not see the same data: rank 1 differs from rank 0:");
+}
+
 TEST_F(Data, NamesATruncatedFile) {
   scratch_.write("cifar/data_batch_1.bin", std::string(3073 * 40 + 17, '\1'));
   const std::vector<std::string> cifar = {"--set", "data.cifar.train_file=data_batch_1.bin",

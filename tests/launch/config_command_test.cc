@@ -38,9 +38,9 @@ TEST(ConfigCheck, PrintsThePlannedRun) {
        {"digits-cnn: 43.05 k parameters, input [1, 8, 8], 10 classes, FP32", "of which 1438",
         "of which 359", "64 over 2 ranks, 23 steps per epoch, 460 in total",
         "per rank: parameters ",
-        "checked   fields; train: 32 of 1438 samples; eval: 32 of 359 samples; network; memory; "
+        "checked   fields; train: 1438 of 1438 samples; eval: 359 of 359 samples; network; memory; "
         "run_dir",
-        "skipped   all other samples; other hosts", "no problems found"}) {
+        "skipped   other hosts", "no problems found"}) {
     EXPECT_TRUE(says(digits, words)) << words << " in\n" << digits.out;
   }
 }
@@ -149,6 +149,7 @@ TEST(ConfigCheck, FindsErrorsThatPreventTraining) {
   refused({"--set", "train.early_stopping={monitor: 'bits_per_byte'}"}, 2,
           "train.early_stopping.monitor: 'bits_per_byte' is not measured");
   refused({"--set", "model.init_from=" + (scratch / "none.safetensors").string()}, 2, "none.saf");
+  refused({"--set", "train.transport=nccl", "--device", "cpu"}, 2, "train.transport: nccl needs a");
   // With --no-data, problems of this machine are only warnings.
   const Outcome elsewhere = run(
       {"config", "check", kConfigs + "imagenet.txtpb", "--no-data", "--set", "train.device=cpu"});
@@ -177,6 +178,41 @@ TEST(ConfigCheck, WarnsOfAScheduleThatDoesNotReachItsRate) {
   EXPECT_EQ(trained.code, 0) << trained.error;
   EXPECT_NE(trained.out.find("warning: schedule.learning_rate: "), std::string::npos)
       << trained.out;
+}
+
+// 32 samples were read, and none of the limit of bad records was considered.
+TEST(ConfigCheck, FindsABadSampleAnywhereInASmallSet) {
+  const Scratch scratch;
+  std::string tokens(4000, '\0');  // 2000 tokens
+  tokens[2 * 1037] = 60;
+  scratch.write("t.bin", tokens);
+  const std::string path = scratch.write("run.txtpb", R"(
+model { network {
+  layer { embedding { units: 4 } }
+  layer { dense {} }
+  layer { softmax_cross_entropy {} }
+} }
+data { root: ")" + scratch.path().string() + R"("
+  tokens { train: "t.bin" eval: "t.bin" length: 10 vocab_size: 50 kind: UINT16 } }
+batch { global: 8 }
+train { epochs: 1 }
+schedule { learning_rate: 0.1 }
+)");
+  const Outcome check = run({"config", "check", path});
+  EXPECT_EQ(check.code, 3) << check.out;
+  EXPECT_NE(check.error.find("60 is not in the vocabulary, [0, 50)"), std::string::npos)
+      << check.error;
+  const std::vector<std::string> skip = {"config",
+                                         "check",
+                                         path,
+                                         "--set",
+                                         "data.on_bad_record=SKIP",
+                                         "--set",
+                                         "data.max_bad_records=0"};
+  const Outcome limited = run(skip);
+  EXPECT_EQ(limited.code, 3) << limited.out;
+  EXPECT_NE(limited.error.find("more than data.max_bad_records, 0"), std::string::npos)
+      << limited.error;
 }
 
 // The last stage has most of the parameters.

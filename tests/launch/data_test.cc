@@ -168,6 +168,54 @@ TEST(DataStats, MeasuresFeatures) {
   EXPECT_THAT(some["mean"].get<std::vector<double>>(), ::testing::ElementsAre(1, 5, 3.5));
 }
 
+// There was one mean and std for all columns of a table with more than 20.
+TEST(DataStats, MeasuresEachColumnOfAWideTable) {
+  const Scratch scratch;
+  std::string rows;
+  for (int i = 0; i < 3; ++i) {
+    for (int c = 0; c < 30; ++c) rows += fmt::format("{},", c == 29 ? 1000000 + i : c + i);
+    rows += i == 0 ? "0\n" : "1\n";
+  }
+  scratch.write("x.csv", rows);
+  const std::string path = config(scratch, "csv { train_file: 'x.csv' eval_file: 'x.csv' }");
+  const Json json = Json::parse(run({"data", "stats", path, "--json"}).out);
+  const Outcome text = run({"data", "stats", path});
+  EXPECT_THAT(text.out, HasSubstr("30 channels, mean 1 to 1e+06, std 0.8165 to 0.8165"));
+  EXPECT_THAT(text.out, HasSubstr(json["normalize"].get<std::string>()));
+  DataConfig data;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(json["normalize"], &data));
+  ASSERT_EQ(data.normalize().mean_size(), 30);
+  ASSERT_EQ(data.normalize().std_size(), 30);
+  for (int c = 0; c < 29; ++c) EXPECT_EQ(data.normalize().mean(c), static_cast<float>(c + 1));
+  EXPECT_EQ(data.normalize().mean(29), 1000001.0F);  // 4 digits are not enough
+}
+
+TEST(DataStats, GivesNoStatisticsOfTheFewImagesOfTheFirstSize) {
+  const Scratch scratch;
+  write_folder(scratch);
+  scratch.write("train/dog/0.png", png(5, 4, {50, 50, 50}));
+  scratch.write("train/dog/1.png", png(4, 5, {50, 50, 50}));
+  const std::string path = config(scratch, "image_folder {}");
+  const Outcome text = run({"data", "stats", path});
+  EXPECT_EQ(text.code, 3) << text.error;
+  EXPECT_THAT(text.out, HasSubstr("no mean and std, since only 2 of 4 samples could be read"));
+  EXPECT_THAT(text.out, ::testing::Not(HasSubstr("normalize")));
+  const Json json = Json::parse(run({"data", "stats", path, "--json"}).out);
+  EXPECT_TRUE(json["normalize"].is_null() && json["mean"].is_null() && json["std"].is_null());
+}
+
+TEST(DataStats, WarnsOfClassesWithoutSamples) {
+  const Scratch scratch;
+  scratch.write("x.csv", "1,1\n2,2\n3,3\n4,2\n");
+  const std::string path = config(scratch, "csv { train_file: 'x.csv' eval_file: 'x.csv' }");
+  EXPECT_THAT(run({"data", "stats", path}).out,
+              HasSubstr("\nwarning  class 0 has no training samples\n"));
+  EXPECT_THAT(run({"config", "check", path}).out,
+              HasSubstr("warning   class 0 has no training samples; labels are expected"));
+  EXPECT_THAT(run({"train", path, "--run-dir", (scratch / "run").string()}).out,
+              HasSubstr("warning: class 0 has no training samples; labels are expected"));
+}
+
 TEST(DataShow, WritesAPageOfDigits) {
   const Scratch scratch;
   const std::string page = (scratch / "digits.html").string();

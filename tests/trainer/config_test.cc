@@ -240,6 +240,8 @@ TEST(Config, WrongAssignmentsNamePathAndNearestField) {
        "--set: model.network.layer[7].name: 'layer' has only 0 elements"},
       {"batch.global", "--set batch.global: is not of the form field.path=value"},
       {"batch.global=0", "--set: batch.global: must be at least 1, got 0"},
+      {"data.holdout_stratified=true",
+       "--set: data.holdout_stratified: needs data.holdout, the fraction to hold out"},
       {"batch.global=9223372036854775807",
        "--set: batch.global: must be at most 281474976710656, got 9223372036854775807"},
       {"checkpoint.timeout_seconds=1e10",

@@ -2,11 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <string>
 #include <vector>
 
 #include "comm/control.h"
 #include "step_fixture.h"
+#include "temporary_folder.h"
 #include "tests/comm/ranks.h"
 
 namespace trireme::train {
@@ -30,16 +32,32 @@ class RankConsistencyTest : public ::testing::Test {
     }
     return {};
   }
+  // Returns the error if the last rank reads tables from another folder, or "" if there is none.
+  std::string refused_tables(const std::string& common, const std::string& other) {
+    const TemporaryFolder folder;
+    std::ofstream(folder.path() / "train.csv") << (is_last() ? other : common);
+    const Config configured = config({"data={root: '" + folder.path().string() +
+                                      "' csv {train_file: 'train.csv' eval_file: 'train.csv'}}"});
+    const auto training = open_data(configured, data::Part::kTraining);
+    try {
+      const auto own =
+          require_same_data(*world_, configured.run.data().root(), {{"training", training.get()}});
+      EXPECT_EQ(own, std::vector{data::fingerprint_of(*training)}) << "each has files of its own";
+    } catch (const comm::AgreedError& error) {
+      EXPECT_EQ(error.code(), ExitCode::kBadData);
+      EXPECT_EQ(error.rank(), world_->size() - 1);
+      return error.what();
+    }
+    return {};
+  }
   // refusal() for configurations.
   std::string refused(const std::vector<std::string>& assignments) {
     return refusal(program_properties(config({}).run), program_properties(config(assignments).run));
   }
-  RankProperties inputs(const std::vector<std::string>& assignments) {
+  RankProperties network(const std::vector<std::string>& assignments) {
     const Config configured = config(assignments);
     const auto training = open_data(configured, data::Part::kTraining);
-    const auto evaluation = open_data(configured, data::Part::kEvaluation);
-    return input_properties(*cpu_, *training, *evaluation,
-                            build_network(configured, training->spec()));
+    return network_properties(*cpu_, build_network(configured, training->spec()));
   }
   // Returns "rank 2 differs from rank 0: " and the difference, or "" if there is only one rank.
   std::string with_rank(const std::string& difference) const {
@@ -71,21 +89,41 @@ TEST_F(RankConsistencyTest, IgnoresFieldsThatMayDifferBetweenHosts) {
             "");
 }
 
-TEST_F(RankConsistencyTest, RejectsDifferentSamplesAndShapes) {
-  EXPECT_EQ(refusal(inputs({}), inputs({})), "");
-  EXPECT_EQ(
-      refusal(inputs({}), inputs({"data.synthetic.eval_count=11"}))
-              .find("number of evaluation samples is 11, but 10 on rank 0") != std::string::npos,
-      world_->size() > 1);
-  // Same shapes, different contents.
-  const std::string other = refusal(inputs({}), inputs({"data.synthetic.seed=77"}));
-  EXPECT_EQ(other.find("checksum of training samples is ") != std::string::npos, world_->size() > 1)
-      << other;
-  const std::string shape = refusal(inputs({}), inputs({"data.synthetic.shape=3,8,9"}));
+TEST_F(RankConsistencyTest, RejectsDifferentShapes) {
+  EXPECT_EQ(refusal(network({}), network({})), "");
+  const std::string shape = refusal(network({}), network({"data.synthetic.shape=3,8,9"}));
   for (const char* part : {"dense_3.weight is [10, 576], but [10, 512] on rank 0",
                            "number of parameters is 5994, but 5354 on rank 0"}) {
     EXPECT_EQ(shape.find(part) != std::string::npos, world_->size() > 1) << shape;
   }
+}
+
+// Only 8 samples were compared.
+TEST_F(RankConsistencyTest, RejectsACopyOfTheDataWithOneOtherLabel) {
+  std::string rows;
+  for (int row = 0; row < 101; ++row)
+    rows += std::to_string(row) + ".5," + (row % 3 ? "0\n" : "1\n");
+  EXPECT_EQ(refused_tables(rows, rows), "");
+  std::string other = rows;
+  other.replace(other.find("33.5,1"), 6, "33.5,0");
+  const std::string label = refused_tables(rows, other);
+  EXPECT_EQ(
+      label.find("the ranks do not see the same data: rank " + std::to_string(world_->size() - 1) +
+                 " differs from rank 0: checksum of targets of training samples is ") == 0,
+      world_->size() > 1)
+      << label;
+  const std::string more = refused_tables(rows, rows + "1,1\n");
+  EXPECT_EQ(more.find("number of training samples is 102, but 101 on rank 0") != std::string::npos,
+            world_->size() > 1)
+      << more;
+}
+
+// Ranks that see the same files leave reading them to one.
+TEST_F(RankConsistencyTest, OneRankReadsTheSameFiles) {
+  const Config configured = config({});
+  const auto training = open_data(configured, data::Part::kTraining);
+  const auto own = require_same_data(*world_, "", {{"training", training.get()}});
+  EXPECT_EQ(own.size(), world_->rank() == 0 ? 1u : 0u);
 }
 
 TEST_F(RankConsistencyTest, RejectsDifferentLayouts) {

@@ -5,12 +5,12 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <string_view>
 
 #include "core/control_groups.h"
+#include "core/memory_limit.h"
 #include "core/text.h"
 
 namespace trireme::train {
@@ -37,11 +37,6 @@ std::string widest_instruction_set() {
   return "SSE";
 }
 
-int64_t memory_limit(int64_t memory) {
-  const auto groups = ControlGroups().memory_limit();
-  return groups ? std::min(memory, *groups) : memory;
-}
-
 }  // namespace
 
 Machine inspect_machine() {
@@ -55,8 +50,8 @@ Machine inspect_machine() {
       sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : machine.online_cores;
   machine.affinity = proc_field("/proc/self/status", "Cpus_allowed_list");
   machine.cpu_quota = min_cpu_quota().value_or(0);
-  machine.memory = sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
-  machine.memory_limit = memory_limit(machine.memory);
+  machine.memory = host_memory();
+  machine.memory_limit = group_memory_limit();
   rlimit addresses{};
   getrlimit(RLIMIT_AS, &addresses);
   machine.address_space =

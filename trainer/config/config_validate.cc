@@ -167,6 +167,13 @@ class Validator {
       fail("model", "has no network; set model.zoo.name, model.network or model.onnx");
     }
     if (!run_.has_data()) fail("data", "is missing: set the samples to train on");
+    const DataConfig& data = run_.data();
+    if (data.holdout_stratified() && (!data.has_holdout() || data.has_text())) {
+      fail("data.holdout_stratified", data.has_text()
+                                          ? "is for samples with class labels; of a text, "
+                                            "data.holdout holds out the end"
+                                          : "needs data.holdout, the fraction to hold out");
+    }
     const ModelConfig& model = run_.model();
     if (model.has_zoo()) class_weights("model.zoo", model.zoo());
     for (int i = 0; i < model.network().layer_size(); ++i) {

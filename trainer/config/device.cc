@@ -85,8 +85,12 @@ int choose_gpu(const Config& config, comm::Communicator& communicator) {
   return assign_devices(hosts[host])[static_cast<size_t>(own)];
 }
 
-// Throws ConfigError if the CPU does not support the configured precision.
-void check_cpu_precision(const Config& config) {
+// Throws ConfigError if the CPU does not support the configured transport or precision.
+void check_cpu(const Config& config) {
+  if (config.run.train().transport() == "nccl") {
+    throw ConfigError(config.where("train.transport"),
+                      "nccl needs a GPU, but the device is the CPU; use auto or mpi");
+  }
   if (ops::cpu_computes_in(compute_dtype(config))) return;
   const Precision precision = config.run.train().precision();
   const char* const why = precision == FP16 ? "is not supported on a CPU; use BF16 or FP32"
@@ -184,7 +188,7 @@ std::unique_ptr<Device> create_device(const Config& config, comm::Communicator& 
       device = create_cuda_device(index);
       return;
     }
-    check_cpu_precision(config);
+    check_cpu(config);
     device = create_cpu_device(threads);
   });
   return device;

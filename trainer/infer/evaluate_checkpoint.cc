@@ -4,7 +4,6 @@
 
 #include "comm/control.h"
 #include "data/external_data.h"
-#include "data/fingerprint.h"
 #include "trainer/config/device.h"
 #include "trainer/config/inputs.h"
 #include "trainer/config/loading.h"
@@ -46,10 +45,10 @@ CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
   });
   const std::string problem = padding_problem(config, model->graph(), *dataset);
   if (communicator.rank() == 0 && !problem.empty()) warn_on_stderr(problem);
-  RankProperties properties = sample_properties(*dataset);
-  properties.emplace_back("checksum of " + checkpoint.path.string(),
-                          fmt::format("{:016x}", checkpoint.files->checksum));
-  require_same_properties(communicator, properties);
+  const auto fingerprints =
+      require_same_data(communicator, config.run.data().root(), {{"evaluation", dataset.get()}});
+  require_same_properties(communicator, {{"checksum of " + checkpoint.path.string(),
+                                          fmt::format("{:016x}", checkpoint.files->checksum)}});
   Evaluation result = evaluator->run([] { return false; }, with_details);
   const data::BadRecords opened = dataset->bad_records();
   result.bad.count += opened.count;
@@ -58,7 +57,7 @@ CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
                                   data::output_names(*dataset)};
   const std::optional<RunData>& saved = evaluation.state.data;
   if (communicator.rank() == 0 && saved && !trained_on) {
-    evaluation.data_changes = changes(*saved, {saved->training, data::fingerprint_of(*dataset)});
+    evaluation.data_changes = changes(*saved, {saved->training, fingerprints[0]});
   }
   return evaluation;
 }

@@ -36,6 +36,7 @@ struct RunParts {
   std::unique_ptr<data::Dataset> training;
   std::unique_ptr<data::Dataset> evaluation;
   Predictions predictions;
+  std::optional<RunData> data;  // fingerprints of both, only on rank 0
   model::Graph graph;
   std::vector<model::Graph> shorter;  // networks for shorter samples (data.length_buckets)
   RunFolder folder;

@@ -7,6 +7,7 @@
 #include "comm/control.h"
 #include "core/fault_point.h"
 #include "core/file.h"
+#include "data/classes.h"
 #include "trainer/config/class_weights.h"
 #include "trainer/config/device.h"
 #include "trainer/config/grid.h"
@@ -55,9 +56,17 @@ void RunSetup::open_machine() {
     require_min_memory();
     start_.fit_initial();
   });
+  compare_samples();
+  require_same_properties(communicator_, network_properties(*parts_.device, parts_.graph));
+}
+
+// Compares the samples of all ranks.
+void RunSetup::compare_samples() {
   require_same_samples(communicator_, *parts_.training, *parts_.evaluation);
-  require_same_properties(communicator_, input_properties(*parts_.device, *parts_.training,
-                                                          *parts_.evaluation, parts_.graph));
+  const auto fingerprints = require_same_data(
+      communicator_, config_.run.data().root(),
+      {{"training", parts_.training.get()}, {"evaluation", parts_.evaluation.get()}});
+  if (communicator_.rank() == 0) parts_.data = RunData{fingerprints[0], fingerprints[1]};
 }
 
 void RunSetup::open_inputs() {
@@ -187,6 +196,12 @@ void RunSetup::compile() {
                                      statistics_warning(parts_.graph, plan, grid),
                                      padding_problem(config_, parts_.graph, *parts_.training)}) {
     if (!warning.empty()) parts_.reporter->warn(warning);
+  }
+  if (communicator_.rank() == 0) {
+    for (const std::string& line :
+         data::class_problems(config_.run.data(), *parts_.training, *parts_.evaluation)) {
+      parts_.reporter->warn(line);
+    }
   }
   parts_.work = std::make_unique<StepWork>(*parts_.step, communicator_, peak);
   parts_.checks = std::make_unique<Checks>(config_.run.checks(), communicator_, *parts_.step);

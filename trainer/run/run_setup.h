@@ -43,6 +43,7 @@ class RunSetup {
   void check_statistics(const BatchPlan& batch) const;
   void build_networks();
   void keep_stored_positions();
+  void compare_samples();
   void require_min_memory() const;
   void open_folder();
   std::string choose_folder();

@@ -9,7 +9,6 @@
 
 #include "comm/control.h"
 #include "core/text.h"
-#include "data/fingerprint.h"
 #include "trainer/checkpoint/resume_check.h"
 #include "trainer/config/monitor.h"
 
@@ -83,7 +82,7 @@ void RunStart::load() {
   });
   found = broadcast(communicator_, found, 0);
   parts_.state.seed = config_.run.seed();
-  parts_.state.data = data_;
+  parts_.state.data = parts_.data;
   if (config_.run.model().has_init_from() || !found.empty()) {
     broadcast_arrays();
     load_parts();
@@ -97,7 +96,6 @@ void RunStart::load() {
 // Returns the path and the state of the checkpoint that the run resumes from, separated by a NUL,
 // or "" if it starts from scratch.
 std::string RunStart::load_on_rank_0() {
-  data_ = RunData{data::fingerprint_of(*parts_.training), data::fingerprint_of(*parts_.evaluation)};
   std::optional<FoundCheckpoint>& resumed = parts_.resumed;
   resumed = choose_checkpoint();
   if (!resumed) {
@@ -159,14 +157,14 @@ void RunStart::compare_data() const {
   const FoundCheckpoint& resumed = *parts_.resumed;
   const std::string path = resumed.path.string();
   const std::optional<RunData>& saved = resumed.state.data;
-  const std::string change = describe_data_change(resumed.state, *data_);
+  const std::string change = describe_data_change(resumed.state, *parts_.data);
   if (change.empty() && !saved) {
     warn(path + " does not record its data, so changes of the data cannot be detected");
   }
   if (change.empty()) return;
   if (!options_.accept_data_change) throw data_change_error(resumed, change);
   warn(path + ": " + change + "; accepted");
-  if (config_.run.data().has_holdout() && saved && saved->evaluation != data_->evaluation) {
+  if (config_.run.data().has_holdout() && saved && saved->evaluation != parts_.data->evaluation) {
     warn(
         "the samples held out for evaluation have changed: the network may have been trained on "
         "some "
@@ -226,7 +224,7 @@ void RunStart::resume_from(const std::string& path, const std::string& state_tex
   parts_.resumed = {path, state_from_json(state_text, path)};
   CheckpointState& state = parts_.state;
   state = parts_.resumed->state;
-  state.data = data_;
+  state.data = parts_.data;
   if (state.position >= parts_.training->size()) {  // the data has fewer samples than before
     ++state.epoch;
     state.position = 0;
@@ -238,7 +236,7 @@ void RunStart::resume_from(const std::string& path, const std::string& state_tex
 // Removes the results of evaluations from the state if later ones cannot be compared with them,
 // since they were of other samples or by another metric, or if the best is no longer kept.
 void RunStart::drop_invalid_best(CheckpointState& state) const {
-  const bool same_samples = !state.data || state.data->evaluation == data_->evaluation;
+  const bool same_samples = !state.data || state.data->evaluation == parts_.data->evaluation;
   if (!same_samples) state.stopping.reset();  // which counts evaluations by a metric of its own
   const std::string metric = best_metric(config_.run, parts_.predictions);
   const bool same_metric = state.best && state.best->metric == metric;

@@ -69,7 +69,6 @@ class RunStart {
   // Only on rank 0:
   std::optional<StoredModel> stored_;
   std::optional<InitialValues> initial_;
-  std::optional<RunData> data_;
   std::optional<std::filesystem::path> saved_;
   // The distributed tensors to load, see StateArrays::put_parts.
   std::vector<std::string> parts_to_load_;

@@ -4,24 +4,30 @@
 #include <fmt/format.h>
 #include <google/protobuf/text_format.h>
 #include <link.h>
+#include <sys/stat.h>
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <sstream>
+#include <system_error>
 
 #include "comm/control.h"
 #include "core/alignment.h"
+#include "core/installation.h"
+#include "core/text.h"
 #include "core/version.h"
 
 namespace trireme::train {
 namespace {
 
+namespace fs = std::filesystem;
+
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-constexpr int64_t kSamplesRead = 8;  // by the checksum of a dataset
 constexpr size_t kDifferencesShown = 10;
 
 // Appends every field that is set, named by its path.
@@ -50,27 +56,7 @@ void add_fields(const Message& message, const std::string& path, RankProperties&
   }
 }
 
-// Returns a checksum of kSamplesRead evenly spaced samples. Skips unreadable samples: the loader
-// handles those as data.on_bad_record says.
-uint64_t checksum(const data::Dataset& samples) {
-  std::vector<std::byte> input(samples.spec().input.bytes());
-  std::vector<std::byte> target(samples.spec().target.bytes());
-  uint64_t sum = 0;
-  const int64_t last = samples.size() - 1;
-  for (int64_t i = 0; i < kSamplesRead; ++i) {
-    try {
-      samples.read({last * i / (kSamplesRead - 1)}, input.data(), target.data());
-    } catch (const DataError&) {
-      continue;
-    }
-    sum = XXH3_64bits_withSeed(input.data(), input.size(), sum);
-    sum = XXH3_64bits_withSeed(target.data(), target.size(), sum);
-  }
-  return sum;
-}
-
-void add_samples(const std::string& part, const data::Dataset& samples,
-                 RankProperties& properties) {
+void add_form(const std::string& part, const data::Dataset& samples, RankProperties& properties) {
   const data::SampleSpec& spec = samples.spec();
   properties.emplace_back("number of " + part + " samples", std::to_string(samples.size()));
   properties.emplace_back("input of " + part + " samples", spec.input.to_string());
@@ -79,8 +65,31 @@ void add_samples(const std::string& part, const data::Dataset& samples,
   properties.emplace_back("normalization of " + part + " samples",
                           fmt::format("{} [{}] [{}]", spec.scale, fmt::join(spec.mean, ", "),
                                       fmt::join(spec.stddev, ", ")));
-  properties.emplace_back("checksum of " + part + " samples",
-                          fmt::format("{:016x}", checksum(samples)));
+}
+
+void add_fingerprint(const std::string& part, const data::Fingerprint& fingerprint,
+                     RankProperties& properties) {
+  const auto add = [&](const char* what, uint64_t sum) {
+    properties.emplace_back(fmt::format("checksum of {} of {} samples", what, part),
+                            fmt::format("{:016x}", sum));
+  };
+  add("inputs", fingerprint.checksums.inputs);
+  add("targets", fingerprint.checksums.targets);
+  properties.emplace_back("columns of " + part + " samples",
+                          printable(fmt::format("{}", fmt::join(fingerprint.columns, ", "))));
+  properties.emplace_back("tokenizer of " + part + " samples", printable(fingerprint.tokenizer));
+}
+
+// Returns a text that is equal for ranks that see the same files in the folder `root`. The ranks of
+// a host may be in containers, and may have different working folders.
+std::string file_view(const comm::Placement& placement, const std::string& root) {
+  std::error_code none;
+  struct stat top {};
+  ::stat("/", &top);
+  const fs::path found = find_shared(root);
+  return fmt::format("{} {} {}:{} {}", placement.host,
+                     fs::read_symlink("/proc/self/ns/mnt", none).string(), top.st_dev, top.st_ino,
+                     fs::absolute(found.empty() ? "." : found, none).string());
 }
 
 std::string to_text(const RankProperties& properties) {
@@ -172,14 +181,7 @@ RankProperties program_properties(const RunConfig& config) {
   return properties;
 }
 
-RankProperties sample_properties(const data::Dataset& samples) {
-  RankProperties properties;
-  add_samples("evaluation", samples, properties);
-  return properties;
-}
-
-RankProperties input_properties(const Device& device, const data::Dataset& training,
-                                const data::Dataset& evaluation, const model::Graph& graph) {
+RankProperties network_properties(const Device& device, const model::Graph& graph) {
   RankProperties properties{{"device", device.kind() == DeviceKind::kCpu ? "a CPU" : "a GPU"}};
   int64_t count = 0;
   for (const model::Node& node : graph.nodes) {
@@ -189,8 +191,6 @@ RankProperties input_properties(const Device& device, const data::Dataset& train
     }
   }
   properties.emplace_back("number of parameters", std::to_string(count));
-  add_samples("training", training, properties);
-  add_samples("evaluation", evaluation, properties);
   return properties;
 }
 
@@ -203,7 +203,8 @@ RankProperties layout_properties(const model::Parameters& parameters) {
   return properties;
 }
 
-void require_same_properties(comm::Communicator& communicator, const RankProperties& own) {
+void require_same_properties(comm::Communicator& communicator, const RankProperties& own,
+                             ExitCode code) {
   const std::string text = to_text(own);
   const std::string hash = fmt::format("{:016x}", XXH3_64bits(text.data(), text.size()));
   const auto hashes = all_gather(communicator, hash);
@@ -225,9 +226,33 @@ void require_same_properties(comm::Communicator& communicator, const RankPropert
   const auto lines = differences(from_text(texts[0]), name(0), from_text(first->first));
   const char* const separator = lines.size() == 1 ? " " : "\n  ";
   throw comm::AgreedError(
-      fmt::format("rank{} {} differ{} from rank {}:{}{}", one ? "" : "s", fmt::join(ranks, ", "),
-                  one ? "s" : "", name(0), separator, fmt::join(lines, separator)),
-      ExitCode::kBadConfig, group.world_rank(first->second.front()));
+      fmt::format("{}rank{} {} differ{} from rank {}:{}{}",
+                  code == ExitCode::kBadData ? "the ranks do not see the same data: " : "",
+                  one ? "" : "s", fmt::join(ranks, ", "), one ? "s" : "", name(0), separator,
+                  fmt::join(lines, separator)),
+      code, group.world_rank(first->second.front()));
+}
+
+std::vector<data::Fingerprint> require_same_data(comm::Communicator& communicator,
+                                                 const std::string& root, const DataParts& parts) {
+  const auto views = all_gather(communicator, file_view(communicator.placement(), root));
+  const auto own = static_cast<size_t>(communicator.rank());
+  const auto reader = static_cast<size_t>(std::ranges::find(views, views[own]) - views.begin());
+  std::vector<data::Fingerprint> fingerprints;
+  RankProperties properties, read;
+  comm::together(communicator, [&] {
+    for (const auto& [part, samples] : parts) {
+      add_form(part, *samples, properties);
+      if (reader != own) continue;
+      fingerprints.push_back(data::fingerprint_of(*samples));
+      add_fingerprint(part, fingerprints.back(), read);
+    }
+  });
+  const auto texts = all_gather(communicator, to_text(read));
+  const RankProperties same = from_text(texts[reader]);
+  properties.insert(properties.end(), same.begin(), same.end());
+  require_same_properties(communicator, properties, ExitCode::kBadData);
+  return fingerprints;
 }
 
 }  // namespace trireme::train
