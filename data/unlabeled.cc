@@ -101,10 +101,13 @@ class UnlabeledImages final : public Records {
   void add_folder(const std::string& path) {
     std::vector<std::string> files;
     try {
-      for (const fs::directory_entry& entry : fs::recursive_directory_iterator(path)) {
+      const auto follow = fs::directory_options::follow_directory_symlink;
+      const fs::recursive_directory_iterator end;
+      for (fs::recursive_directory_iterator entry(path, follow); entry != end; ++entry) {
         std::error_code none;  // of a link that cannot be followed; then reading it fails
-        if (!is_image(entry.path()) || entry.is_directory(none)) continue;
-        files.push_back(entry.path().string());
+        check_folder_depth(entry->path().string(), entry.depth());
+        if (!is_image(entry->path()) || entry->is_directory(none)) continue;
+        files.push_back(entry->path().string());
       }
     } catch (const fs::filesystem_error& error) {
       throw DataError(error.path1().string(),
@@ -119,6 +122,10 @@ class UnlabeledImages final : public Records {
     const size_t before = images_.size();
     for (TarMember& member : tar.members) {
       if (is_image(member.name)) images_.push_back({path, std::move(member)});
+    }
+    for (const std::string& name : tar.unreadable) {
+      if (!is_image(name)) continue;
+      bad_.add(DataError(fmt::format("{}: {}", path, name), "is a link or a sparse file"));
     }
     if (tar.damage.empty()) return;
     if (images_.size() == before) throw DataError(path, tar.damage);

@@ -134,6 +134,9 @@ std::string snippet(const Packed& packed, const DataConfig& config, const std::s
   if (!config.decode().apply_exif_orientation()) {
     text += "  decode { apply_exif_orientation: false }\n";
   }
+  if (!config.decode().apply_exif_orientation()) {
+    text += "  decode { apply_exif_orientation: false }\n";
+  }
   return text + "}\n";
 }
 

@@ -291,8 +291,8 @@ struct ChannelStats {
   }
 };
 
-// Returns whether the inputs have a single mean and std although they have many channels: bytes that
-// are not images, such as flattened images.
+// Returns whether the inputs have a single mean and std although they have many channels: bytes,
+// such as flattened images.
 bool has_single_value(const Result& result) {
   return result.spec.input.dtype == DType::kU8 && result.statistics.inputs.size() > kMaxListed;
 }

@@ -45,7 +45,7 @@ void ProgressBar::show(int64_t done, int64_t total, std::string_view unit) {
 }
 
 void ProgressBar::show(std::string_view text) {
-  if (due()) std::fputs(fmt::format("{}{}", kClearLine, text).c_str(), stderr);
+  if (due()) std::fputs((kClearLine + printable(text)).c_str(), stderr);
 }
 
 void ProgressBar::clear() {

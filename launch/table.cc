@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "core/text.h"
 #include "trainer/base/process.h"
@@ -22,6 +23,10 @@ std::string cell(const std::string& text, size_t width, bool right) {
 }
 
 }  // namespace
+
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
+  for (Column& column : columns_) column.title = printable(column.title);
+}
 
 void Table::add(std::vector<std::string> row) {
   for (std::string& cell : row) cell = printable(cell);

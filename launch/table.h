@@ -13,9 +13,9 @@ class Table {
     bool number = false;  // right-aligned
     int priority = 0;     // columns of the lowest priority are dropped if there is no room
   };
-  explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  // Titles and cells are made printable().
+  explicit Table(std::vector<Column> columns);
 
-  // The cells are made printable().
   void add(std::vector<std::string> row);
   bool empty() const { return rows_.empty(); }
   // Returns the table with lines of at most `columns` characters (0 for no limit), and with a bold

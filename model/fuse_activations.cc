@@ -1,7 +1,7 @@
 #include "model/fuse_activations.h"
 
-#include <algorithm>
 #include <utility>
+#include <vector>
 
 namespace trireme::model {
 namespace {
@@ -19,15 +19,38 @@ class ActivationFusion {
       : instructions_(instructions), forward_(forward), values_(values), backend_(backend) {}
 
   void run() {
+    for (const Instruction& instruction : instructions_) count(instruction, 1);
+    std::vector<bool> fused(instructions_.size());
+    size_t passed = 0;
     for (size_t i = 0; i + 1 < instructions_.size(); ++i) {
-      if (fuse_forward(i) || fuse_backward(i)) erase(i + 1);
+      for (; passed <= i + 1; ++passed) count(instructions_[passed], -1);
+      if (!fuse_forward(i) && !fuse_backward(i)) continue;
+      fused[++i] = true;
     }
+    erase(fused);
   }
 
  private:
-  void erase(size_t fused) {
-    instructions_.erase(instructions_.begin() + static_cast<ptrdiff_t>(fused));
-    if (fused < forward_) --forward_;
+  void erase(const std::vector<bool>& fused) {
+    size_t kept = 0, forward = 0;
+    for (size_t i = 0; i < instructions_.size(); ++i) {
+      if (fused[i]) continue;
+      if (i < forward_) ++forward;
+      if (kept != i) instructions_[kept] = std::move(instructions_[i]);
+      ++kept;
+    }
+    instructions_.resize(kept);
+    forward_ = forward;
+  }
+
+  // Adds to uses_ those of an instruction.
+  void count(const Instruction& instruction, int change) {
+    for (const ValueId used : instruction.args) {
+      if (used == kNoValue || value(used).home != Home::kActivations) continue;
+      const auto storage = static_cast<size_t>(value(used).storage);
+      if (storage >= uses_.size()) uses_.resize(storage + 1);
+      uses_[storage] += change;
+    }
   }
 
   const Value& value(ValueId id) const { return values_[id]; }
@@ -43,16 +66,8 @@ class ActivationFusion {
            to.spec.shape.elements() == from.spec.shape.elements();
   }
 
-  // Returns whether an instruction after i + 1 uses the value's storage.
-  bool is_used_after(size_t i, ValueId id) const {
-    return std::any_of(instructions_.begin() + static_cast<ptrdiff_t>(i) + 2, instructions_.end(),
-                       [&](const Instruction& instruction) {
-                         return std::ranges::any_of(instruction.args, [&](ValueId used) {
-                           return used != kNoValue && value(used).home == Home::kActivations &&
-                                  value(used).storage == value(id).storage;
-                         });
-                       });
-  }
+  // Returns whether an instruction after the next one uses the value's storage.
+  bool is_used_later(ValueId id) const { return uses_[static_cast<size_t>(value(id).storage)] > 0; }
 
   // Returns a value with the memory of `id` and the spec of `rows`.
   ValueId as_rows(ValueId id, ValueId rows) {
@@ -80,7 +95,7 @@ class ActivationFusion {
       return false;
     }
     const ValueId z = arg(i, Product::kY);
-    const bool is_used = is_used_after(i, z);
+    const bool is_used = is_used_later(z);
     // The CPU would compute z first in any case. Apart, the activation can be repeated alone.
     if (is_used && backend_.device().kind() == DeviceKind::kCpu) return false;
     std::vector<ValueId> args = instructions_[i].args;
@@ -102,7 +117,7 @@ class ActivationFusion {
     const ValueId dx = arg(i, Product::kDx), saved = arg(i + 1, Then::kSaved);
     const TensorSpec& spec = value(saved).spec;
     if (spec.layout != Layout::row_major() || spec.dtype != value(dx).spec.dtype ||
-        is_used_after(i, dx)) {
+        is_used_later(dx)) {
       return false;
     }
     std::vector<ValueId> args = instructions_[i].args;
@@ -116,6 +131,7 @@ class ActivationFusion {
   size_t& forward_;
   std::vector<Value>& values_;
   ops::Backend& backend_;
+  std::vector<int> uses_;  // by storage: the uses by instructions after the next one
 };
 
 }  // namespace

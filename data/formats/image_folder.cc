@@ -24,8 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kMaxFolderDepth = 32;  // folders within a class; stops at links to parent folders
-
 // A list of strings in one block of memory, which is more compact for millions of paths.
 class Strings {
  public:
@@ -54,23 +52,35 @@ struct Entry {
   bool is_folder;
 };
 
+// An entry that cannot be read.
+struct Unusable {
+  std::string name;
+  const char* problem;
+};
+
 // The files and folders in a folder, except hidden ones.
 struct Listing {
   std::vector<Entry> entries;
-  std::vector<std::string> broken_links;
+  std::vector<Unusable> unusable;
   int64_t modified = 0;  // time in ns at which an entry was last added, removed or replaced
 };
 
-// Adds an entry. Calls stat only for links. Returns false for a broken link.
-bool classify(int folder, const dirent& found, Listing& listing) {
+// Adds an entry. Calls stat only for links.
+void classify(int folder, const dirent& found, Listing& listing) {
   unsigned char kind = found.d_type;
   if (kind == DT_LNK || kind == DT_UNKNOWN) {
     struct stat status {};
-    if (fstatat(folder, found.d_name, &status, 0) != 0) return false;
+    if (fstatat(folder, found.d_name, &status, 0) != 0) {
+      listing.unusable.push_back({found.d_name, "is a link to a file that does not exist"});
+      return;
+    }
     kind = S_ISDIR(status.st_mode) ? DT_DIR : S_ISREG(status.st_mode) ? DT_REG : DT_FIFO;
   }
-  if (kind == DT_DIR || kind == DT_REG) listing.entries.push_back({found.d_name, kind == DT_DIR});
-  return true;
+  if (kind == DT_DIR || kind == DT_REG) {
+    listing.entries.push_back({found.d_name, kind == DT_DIR});
+  } else {
+    listing.unusable.push_back({found.d_name, "is not a regular file"});
+  }
 }
 
 Listing list(const std::string& path) {
@@ -82,9 +92,7 @@ Listing list(const std::string& path) {
   errno = 0;
   while (const dirent* found = readdir(folder.get())) {
     if (found->d_name[0] == '.') continue;
-    if (!classify(dirfd(folder.get()), *found, listing)) {
-      listing.broken_links.push_back(found->d_name);
-    }
+    classify(dirfd(folder.get()), *found, listing);
     errno = 0;
   }
   if (errno != 0) throw DataError(path, fmt::format("cannot be read: {}", std::strerror(errno)));
@@ -104,21 +112,17 @@ std::vector<std::string> class_folders(const std::string& path) {
 // The images of a class, including those in subfolders.
 struct ClassFiles {
   std::vector<std::string> images;  // paths relative to the class folder, sorted by bytes
-  std::vector<std::string> broken_links;
+  std::vector<Unusable> unusable;
   int64_t others = 0;             // files that are not images
   std::vector<int64_t> modified;  // Listing::modified of each folder
 
   void walk(const std::string& root, const std::string& folder, int depth) {
     const std::string path = root + folder;
-    if (depth > kMaxFolderDepth) {
-      throw DataError(path, fmt::format("folders are nested more than {} deep; is there a link to "
-                                        "a parent folder?",
-                                        kMaxFolderDepth));
-    }
+    check_folder_depth(path, depth);
     Listing listing = list(path);
     modified.push_back(listing.modified);
-    for (const std::string& name : listing.broken_links) {
-      if (has_image_name(name)) broken_links.push_back(folder + name);
+    for (const auto& [name, problem] : listing.unusable) {
+      if (has_image_name(name)) unusable.push_back({folder + name, problem});
     }
     std::ranges::sort(listing.entries, {}, &Entry::name);
     for (const Entry& entry : listing.entries) {
@@ -220,14 +224,14 @@ void check_known(const std::string& folder, const std::vector<std::string>& name
   }
 }
 
-// Returns the images of a class. Reports broken links and an empty class to `policy`.
+// Returns the images of a class. Reports unusable files and an empty class to `policy`.
 ClassFiles list_class(const std::string& folder, const std::string& name, BadRecordPolicy& policy) {
   ClassFiles files;
   const std::string path = folder + "/" + name;
   files.walk(path + "/", "", 0);
   std::ranges::sort(files.images);
-  for (const std::string& link : files.broken_links) {
-    policy.add(DataError(path + "/" + link, "is a link to a file that does not exist"));
+  for (const auto& [file, problem] : files.unusable) {
+    policy.add(DataError(path + "/" + file, problem));
   }
   if (files.images.empty()) {
     const std::string others =

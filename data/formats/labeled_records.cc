@@ -47,7 +47,8 @@ class RecordReader {
   void read_table(const std::string& path, char delimiter);
   void read_objects(const std::string& path);
   void read_classes(const std::string& folder);
-  void read_files(const std::string& folder, const std::string& label);
+  // Returns false if the folder has no texts.
+  bool read_files(const std::string& folder, const std::string& label);
   void add_row(const Row& row, const std::string& path, size_t columns, size_t text,
                std::optional<size_t> label);
   void add_object(std::string_view line, const std::string& where);
@@ -321,7 +322,10 @@ void RecordReader::read_classes(const std::string& folder) {
   for (const fs::path& entry : entries_of(folder)) {
     if (!is_folder(entry)) continue;
     has_class = true;
-    read_files(entry.string(), entry.filename().string());
+    const std::string name = entry.filename().string();
+    if (!read_files(entry.string(), name) && columns_.requires_label) {
+      bad(entry.string(), fmt::format("class '{}' has no texts (.txt)", name));
+    }
   }
   if (!columns_.requires_label) {
     for (const fs::path& entry : entries_of(folder)) {
@@ -334,12 +338,15 @@ void RecordReader::read_classes(const std::string& folder) {
   }
 }
 
-void RecordReader::read_files(const std::string& folder, const std::string& label) {
+bool RecordReader::read_files(const std::string& folder, const std::string& label) {
+  bool found = false;
   for (const fs::path& entry : entries_of(folder)) {
     if (!is_folder(entry) && ends_with_any(entry.string(), {".txt"})) {
       add_file(entry.string(), label);
+      found = true;
     }
   }
+  return found;
 }
 
 void RecordReader::add_file(const std::string& path, const std::string& label) {

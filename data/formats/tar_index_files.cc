@@ -48,8 +48,7 @@ class BuildLock {
     fs::create_directories(fs::path(path).parent_path(), ignored);
     while (true) {
       file_ = open(path_.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-      if (file_ < 0) return;
-      state_ = lock(wait);
+      state_ = file_ < 0 ? State::kNotWritable : lock(wait);
       // The process that had the lock may have removed the file.
       if (state_ != State::kLocked || is_file_at(file_, path_)) return;
       close(file_);

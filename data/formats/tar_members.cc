@@ -95,6 +95,11 @@ std::string problem_of_end(const Descriptor& file, uint64_t at, uint64_t bytes) 
   return "";
 }
 
+const char* name_of_member(archive_entry* entry) {
+  const char* name = archive_entry_pathname(entry);
+  return name ? name : archive_entry_pathname_utf8(entry);
+}
+
 TarMembers list_tar(const std::string& path) {
   const Descriptor file = open_file(path);
   const auto bytes = static_cast<uint64_t>(status_of(file.number(), path).st_size);
@@ -112,8 +117,16 @@ TarMembers list_tar(const std::string& path) {
       found.damage = fmt::format("is damaged or truncated: {}", error_message_of(reader.get()));
       return found;
     }
-    const char* name = archive_entry_pathname(entry);
-    if (!name || !is_plain_file(entry)) continue;
+    const char* name = name_of_member(entry);
+    if (!name) {
+      found.damage = fmt::format("the name of the member at byte {} cannot be read",
+                                 header_position(reader.get()));
+      return found;
+    }
+    if (!is_plain_file(entry)) {
+      if (archive_entry_filetype(entry) != AE_IFDIR) found.unreadable.emplace_back(name);
+      continue;
+    }
     const TarMember member{name, static_cast<uint64_t>(archive_filter_bytes(reader.get(), 0)),
                            static_cast<uint64_t>(archive_entry_size(entry))};
     if (member.offset > bytes || member.size > bytes - member.offset) {

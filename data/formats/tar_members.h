@@ -32,6 +32,10 @@ bool is_plain_file(archive_entry* entry);
 // blocks of zeros must follow, and nothing else. Empty if nothing is.
 std::string problem_of_end(const Descriptor& file, uint64_t at, uint64_t bytes);
 
+// Returns the name of a member, or null if it cannot be read. A name that this locale cannot
+// represent is in UTF-8.
+const char* name_of_member(archive_entry* entry);
+
 struct TarMember {
   std::string name;
   uint64_t offset = 0;  // position of its first byte in the tar file
@@ -40,6 +44,7 @@ struct TarMember {
 
 struct TarMembers {
   std::vector<TarMember> members;
+  std::vector<std::string> unreadable;  // names of links, special files and sparse files
   std::string damage;  // what is wrong with the file behind them; empty if nothing is
 };
 // Returns the members that are plain files, in their order, up to the first damage. Throws

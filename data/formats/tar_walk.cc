@@ -125,8 +125,7 @@ class Walk {
     if (status == ARCHIVE_EOF) return end(header);
     if (status != ARCHIVE_OK && status != ARCHIVE_WARN) return damaged(header);
     any_ = true;
-    const char* name = archive_entry_pathname(entry);
-    if (!name) name = archive_entry_pathname_utf8(entry);  // not representable in this locale
+    const char* name = name_of_member(entry);
     if (!name) return stop(fmt::format("the name of the member at byte {} cannot be read", header));
     const int64_t size = archive_entry_size(entry);
     const Member member{name, static_cast<uint64_t>(archive_filter_bytes(archive_.get(), 0)),

@@ -48,8 +48,8 @@ struct DecodePlan {
 
 // Decodes images one after another, reusing its memory. Not thread-safe.
 //
-// Images are mirrored and turned as their EXIF orientation says, as by Pillow's exif_transpose, unless
-// the decoder is told to ignore it.
+// Images are mirrored and turned as their EXIF orientation says, as by Pillow's exif_transpose,
+// unless the decoder is told to ignore it.
 //
 // Pixels within the region are bit-identical to those of decoding the entire image. A decoder reads
 // only as much data as it needs: damage or truncation above or within the region, as stored, is an

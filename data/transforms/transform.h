@@ -92,8 +92,8 @@ class Transform {
   // Returns true if the result depends on random numbers. The results of the transforms before the
   // first random one can be cached (data.cache).
   virtual bool random() const = 0;
-  // Returns true if objects are at other positions in the result, in proportion to its size. Targets
-  // that depend on positions would have to follow.
+  // Returns true if objects are at other positions in the result, in proportion to its size.
+  // Targets that depend on positions would have to follow.
   virtual bool moves_objects() const = 0;
   // Returns true if apply() only crops or modifies the image and never calls Canvas::allocate.
   virtual bool in_place() const { return false; }

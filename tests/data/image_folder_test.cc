@@ -1,4 +1,5 @@
 #include <gmock/gmock.h>
+#include <sys/stat.h>
 
 #include "data/formats/formats.h"
 #include "tests/data/files.h"
@@ -121,6 +122,20 @@ TEST_F(ImageFolderTest, ABrokenLinkIsABadRecord) {
   const auto records = open();
   EXPECT_EQ(records->size(), 5);
   EXPECT_THAT(records->bad_records().first, ElementsAre(expected));
+}
+
+// Reading it would block or never end.
+TEST_F(ImageFolderTest, APipeOrADeviceIsABadRecord) {
+  ASSERT_EQ(mkfifo(folder.path("train/cat/a.png").c_str(), 0666), 0);
+  fs::create_symlink("/dev/zero", folder.path("train/dog/zero.jpg"));
+  ASSERT_EQ(mkfifo(folder.path("train/dog/notes").c_str(), 0666), 0);
+  const std::string cat = folder.path("train/cat/a.png") + ": is not a regular file";
+  EXPECT_EQ(data_error(), cat);
+  config.set_on_bad_record(DataConfig::SKIP);
+  const auto records = open();
+  EXPECT_EQ(records->size(), 5);
+  EXPECT_THAT(records->bad_records().first,
+              ElementsAre(cat, folder.path("train/dog/zero.jpg") + ": is not a regular file"));
 }
 
 TEST_F(ImageFolderTest, AClassWithoutImagesIsABadRecord) {

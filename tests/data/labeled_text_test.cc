@@ -118,6 +118,17 @@ TEST_F(LabeledTextTest, FoldersByClass) {
   EXPECT_THAT(input(*dataset, 1), ElementsAre(kCls, kGood, kFilm, kSep, kPad));
 }
 
+TEST_F(LabeledTextTest, AClassWithoutTextsIsABadRecord) {
+  folder.write("train/pos/1.txt", "good");
+  folder.write("train/neg/1.txt", "bad");
+  folder.write("train/other/1.text", "film");
+  EXPECT_SAYS(data_error(config("train: 'train'")),
+              "train/other: class 'other' has no texts (.txt)");
+  const auto skipped = open("train: 'train'", "on_bad_record: SKIP");
+  EXPECT_THAT(skipped->class_names(), ElementsAre("neg", "pos"));
+  EXPECT_EQ(skipped->bad_records().count, 1);
+}
+
 TEST_F(LabeledTextTest, EvaluationTextsHaveTheClassesOfTheTrainingTexts) {
   folder.write("a.csv", "text,label\ngood,pos\nbad,neg\nfilm,other\n");
   folder.write("b.csv", "text,label\nbad,neg\n");

@@ -448,6 +448,28 @@ TEST_F(WebDatasetTest, UsesIndexesInMemoryIfNoFileCanBeWritten) {
   EXPECT_EQ(messages.size(), 2u);
 }
 
+// The second attempt to open the lock fails, after another process has removed the first one.
+TEST_F(WebDatasetTest, SavesIndexesInTheCacheIfALockCannotBeOpenedAgain) {
+  folder.write("t-0.tar", shard(0, 3));
+  const std::string path = folder.path("t-0.tar"), cache = folder.path("cache");
+  const char* was = std::getenv("XDG_CACHE_HOME");
+  const std::string before = was ? was : "";
+  setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+  const int lock = ::open((path + ".index.lock").c_str(), O_RDWR | O_CREAT, 0666);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  std::jthread other([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    fs::remove(path + ".index.lock");
+    fs::create_directory(path + ".index.lock");
+    close(lock);
+  });
+  const auto index = TarIndexFiles("", {}).make(path, TarIndexFiles::WhenBusy::kWait);
+  ASSERT_TRUE(index);
+  EXPECT_EQ(index->samples().size(), 3u);
+  EXPECT_TRUE(fs::exists(cache + "/trireme") && !fs::is_empty(cache + "/trireme"));
+  was ? setenv("XDG_CACHE_HOME", before.c_str(), 1) : unsetenv("XDG_CACHE_HOME");
+}
+
 TEST_F(WebDatasetTest, WaitsForAnIndexThatAnotherProcessBuilds) {
   folder.write("t-0.tar", shard(0, 3));
   const std::string path = folder.path("t-0.tar");

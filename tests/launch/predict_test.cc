@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "tests/build_tree.h"
+#include "tests/data/exif.h"
 #include "tests/data/images.h"
 #include "tests/data/tars.h"
 #include "tests/launch/program.h"
@@ -235,6 +236,47 @@ TEST_F(PredictTest, PredictsTheReadablePartOfADamagedTar) {
   EXPECT_THAT(predict({file("cut.tar").string()}).error, HasSubstr("is truncated within a.png"));
 }
 
+TEST_F(PredictTest, FollowsLinksToFolders) {
+  write(file("linked/here/a.png"), png({12, 12}, 0, 5));
+  write(file("elsewhere/b.png"), png({12, 12}, 1, 6));
+  fs::create_directory_symlink(file("elsewhere"), file("linked/there"));
+  const std::vector<Json> all = predictions({file("linked").string()});
+  ASSERT_EQ(all.size(), 2U);
+  EXPECT_EQ(all[1]["name"], file("linked/there/b.png").string());
+  fs::create_directory_symlink(file("linked"), file("linked/here/up"));
+  const Outcome cyclic = predict({file("linked").string()});
+  EXPECT_EQ(cyclic.code, 3);
+  EXPECT_THAT(cyclic.error, HasSubstr("folders are nested more than 32 deep; is there a link"));
+}
+
+TEST_F(PredictTest, NamesImagesInATarThatAreLinks) {
+  write(file("links.tar"), member("a.png", png({12, 12}, 0, 5)) + member("b.png", "", '2') +
+                               member("folder.png", "", '5') + tar_end());
+  const Outcome outcome = predict({file("links.tar").string(), "--format", "jsonl"});
+  EXPECT_EQ(outcome.code, 3);
+  EXPECT_EQ(lines(outcome.out).size(), 1U);
+  EXPECT_THAT(outcome.error, HasSubstr("links.tar: b.png: is a link or a sparse file"));
+  EXPECT_THAT(outcome.error, HasSubstr("1 input(s) could not be read"));
+}
+
+// A photograph is stored as the camera's sensor saw it.
+TEST_F(PredictTest, TurnsPhotographsAsTheirExifOrientationSays) {
+  TestImage upright = noisy({12, 12}, 3), stored = upright;
+  for (int y = 0; y < 12; ++y) {
+    for (int x = 0; x < 12; ++x) {
+      for (int c = 0; c < 3; ++c) stored.at(11 - x, y, c) = upright.at(y, x, c);
+    }
+  }
+  const auto write_png = [&](const char* name, const std::vector<uint8_t>& bytes) {
+    write(file(name), {bytes.begin(), bytes.end()});
+    return predictions({file(name).string()})[0]["top"];
+  };
+  const Json expected = write_png("upright.png", data::encode_png(upright.view()));
+  const auto turned = data::encode_png(stored.view());
+  EXPECT_EQ(write_png("turned.png", with_orientation(turned, 6)), expected);
+  EXPECT_NE(write_png("stored.png", turned), expected);
+}
+
 TEST_F(PredictTest, AcceptsImagesOfAnySizeAndColor) {
   write(file("large.png"), png({40, 70}, 1, 8));
   write(file("gray.png"), png({9, 31}, 0, 9, 1));
@@ -371,6 +413,9 @@ TEST_F(PredictTest, NoCommandOverwritesAFileOfTheRun) {
     }
     EXPECT_EQ(read_file(out), before);
   }
+  const std::string image = read_file(red);
+  EXPECT_EQ(run({"eval", run_folder(), "--data", images(), "-o", red}).code, 2);
+  EXPECT_EQ(read_file(red), image);
   for (const std::string& out : {weights, file("hard.safetensors").string()}) {
     EXPECT_EQ(run({"export", run_folder(), out}).code, 2);
   }
@@ -450,6 +495,8 @@ TEST_F(PredictTest, PathsOfTheCommandLineCannotControlTheTerminal) {
        {run({"report", hostile}), run({"export", run_folder(), hostile + ".onnx"}),
         run({"data", "tokenizer", hostile, "-o", hostile}),
         run({"data", "pack", images(), hostile + "/out"}),
+        run({"config", "diff", file("run.txtpb").string(), hostile}),
+        run({"runs", hostile + "/out"}),
         run({"train", file("run.txtpb").string(), "--run-dir", hostile, "--set",
              "data.root=" + (file("moved")).string()})}) {
     EXPECT_EQ((outcome.out + outcome.error).find('\x1b'), std::string::npos)

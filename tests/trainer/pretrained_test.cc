@@ -270,7 +270,7 @@ TEST_F(ConfigJson, DescribesGpt2) {
               HasSubstr("'layer_norm_epsilon' is 1e-06, but layer_norm.epsilon of layer "
                         "'h.0.ln_1' is 1e-05 (set model.zoo.norm_epsilon: 1e-06)"));
   EXPECT_EQ(gpt2(R"({"layer_norm_epsilon": 1e-6})", "norm_epsilon: 1e-6"), "");
-  EXPECT_THAT(gpt2(R"({"n_head": "4"})"), HasSubstr("'n_head' is \"4\", but it must be a number"));
+  EXPECT_THAT(gpt2(R"({"n_head": "4"})"), HasSubstr("'n_head' is \"4\", but must be a number"));
   EXPECT_THAT(gpt2(R"({"model_type": "gemma"})"), HasSubstr("'model_type' is \"gemma\", but only"));
   EXPECT_EQ(gpt2(R"({"new_scale": 2, "new_flag": false, "x\n": "y"})"),
             "config.json has entries that are not known and not compared: new_scale, x\\n");

@@ -327,7 +327,6 @@ TEST(ResumeCheck, RejectsChangesOfTheNetworkOptimizerAndTask) {
       {"model.freeze=norm.*", "--set: model.freeze: unset -> [\"norm.*\"]"},
       {"data.holdout=0.1", "--set: data.holdout: unset -> 0.1"},
       {"data.holdout_seed=2", "--set: data.holdout_seed: 1 -> 2"},
-      {"data.holdout_stratified=true", "--set: data.holdout_stratified: false -> true"},
   };
   for (const auto& [assignment, line] : cases) {
     const std::string error = refusal({}, {assignment});

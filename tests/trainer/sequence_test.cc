@@ -236,6 +236,40 @@ TEST_P(SequenceTest, EvaluationCountsEveryTargetOnce) {
   EXPECT_NEAR(*result.metrics.loss, loss, 1e-5 * loss);
 }
 
+// Perplexity was e^(smoothed loss), and bits per byte divided by tokens that do not count.
+TEST_P(SequenceTest, PerplexityIsThatOfThePlainLoss) {
+  run(kGpt, "run", text({"train.max_steps=10"}));
+  const auto eval = events("run", "eval").back();
+  const double loss = eval["eval_loss"].get<double>();
+  EXPECT_NEAR(eval["eval_perplexity"].get<double>(), std::exp(loss), 1e-9 * std::exp(loss));
+  EXPECT_FALSE(eval.contains("eval_bits_per_byte")) << "the label 5 does not count";
+  EXPECT_GT(std::abs(eval["eval_objective"].get<double>() - loss), 1e-3);
+  const Config plain = parse_config(
+      slurp(folder("run") / "config.txtpb"), "config",
+      std::vector<std::string>{"model.network.layer[9].softmax_cross_entropy.label_smoothing=0"});
+  const Evaluation result = evaluate_checkpoint(plain, *world_, newest("run")).evaluation;
+  EXPECT_NEAR(*result.metrics.loss, loss, 1e-5 * loss);
+  EXPECT_FALSE(result.metrics.objective);
+}
+
+// The loss was 0 and perplexity 1.
+TEST_P(SequenceTest, AnEvaluationWithoutALabelMeasuresNothing) {
+  if (world_->rank() == 0) spill(root_ / "e.txt", std::string(60, 'a'));
+  text();  // writes text.txt
+  run(kLlama, "run",
+      {"data={root: '" + root_.string() +
+           "' text {train_file: 'text.txt' eval_file: 'e.txt' length: 12}}",
+       "batch.global=10", "train.max_steps=2",
+       "model.network.layer[10].softmax_cross_entropy.ignore_index=1"});  // 'a'
+  const auto eval = events("run", "eval").back();
+  EXPECT_EQ(eval["samples"], 5);
+  for (const char* metric : {"eval_loss", "eval_accuracy", "eval_perplexity"}) {
+    EXPECT_FALSE(eval.contains(metric)) << metric;
+  }
+  EXPECT_NE(file(folder("run") / "log" / "rank-0.log").find("has measured nothing"),
+            std::string::npos);
+}
+
 TEST_P(SequenceTest, BadNetworks) {
   const auto attempt = [&](const std::string& assignment) {
     return [this, assignment] { run(kGpt, "bad", text({assignment})); };

@@ -184,7 +184,8 @@ class Comparison {
     const Json* value = find(object, entry);
     if (!value) return unset;
     if (value->is_number()) return value->get<double>();
-    refuse(entry, *value, "it must be a number");
+    problems_.push_back(
+        fmt::format("'{}' is {}, but must be a number", entry, printable(json_text(*value))));
     return unset;
   }
   void refuse(std::string_view entry, const Json& value, const std::string& why) {

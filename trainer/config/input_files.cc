@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/error.h"
+#include "core/text.h"
 #include "data/files/file_names.h"
 
 namespace trireme::train {
@@ -54,6 +55,15 @@ std::vector<std::string> files_of(const std::string& root, const std::string& na
   }
 }
 
+// Returns whether the file is an image or a text in the folder.
+bool is_sample_in(const fs::path& folder, const fs::path& path) {
+  const std::string ending = upper(path.extension().string());
+  if (ending != ".PNG" && ending != ".JPG" && ending != ".JPEG" && ending != ".TXT") return false;
+  const fs::path within =
+      fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
+  return !within.empty() && *within.begin() != "..";
+}
+
 }  // namespace
 
 std::string input_at(const fs::path& path, const RunConfig& config) {
@@ -62,9 +72,10 @@ std::string input_at(const fs::path& path, const RunConfig& config) {
   std::string found;
   const auto compare = [&](const std::string& file) {
     if (fs::equivalent(file, path, none)) found = file;
+    if (fs::is_directory(file, none) && is_sample_in(file, path)) found = path.string();
   };
   const auto take = [&](const std::string& text) {
-    if (text.empty()) return;
+    if (text.empty() || text == config.data().root()) return;
     for (const std::string& file : files_of(config.data().root(), text)) compare(file);
   };
   each_string(config.data(), take);

@@ -9,8 +9,8 @@
 namespace trireme::train {
 
 // Returns the file named in `data`, model.onnx or model.init_from that is the file at `path`, also
-// by another name (device and inode are compared); empty if there is none. The images and texts in
-// the folders that `data` names are not compared.
+// by another name (device and inode are compared), or `path` itself if it is an image or a text in
+// a folder that `data` names; empty if there is none.
 std::string input_at(const std::filesystem::path& path, const RunConfig& config);
 
 }  // namespace trireme::train

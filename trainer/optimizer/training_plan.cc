@@ -22,9 +22,9 @@ SamplePosition schedule_end(const TrainConfig& train, const Epochs& epochs, int6
   return epochs.after(from, std::max<int64_t>(0, train.max_steps() - step));
 }
 
-// The highest of the first `steps` learning rates, of which at most about a million are computed.
+// The highest of the first `steps` learning rates, of which at most about 100,000 are computed.
 double highest_rate(const Schedule& schedule, int64_t steps) {
-  constexpr int64_t kMaxComputed = 1'000'000;
+  constexpr int64_t kMaxComputed = 100'000;
   const int64_t last = steps - 1;
   double highest =
       std::max(schedule.at(static_cast<double>(last)),

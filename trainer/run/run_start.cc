@@ -208,15 +208,15 @@ void RunStart::load_initial() {
 // Loads the tensors of which ranks have different parts.
 void RunStart::load_parts() {
   const StateArrays& state = parts_.step->state();
+  const StateArrays::Read read = std::exchange(read_part_, {});  // which has open files
   if (!state.is_distributed()) return;
   const std::string names = broadcast(communicator_, join(parts_to_load_), 0);
   const std::vector<std::string> loaded = split(names);
-  state.put_parts(loaded, read_part_);
+  state.put_parts(loaded, read);
   const bool has_averages = std::ranges::any_of(loaded, [](const std::string& name) {
     return name.starts_with(kAveragePrefix + std::string("."));
   });
   if (state.parameters().is_distributed() && !has_averages) parts_.step->restart_averages();
-  read_part_ = {};  // closes the files
 }
 
 // Sets the state of training. Called on all ranks.
