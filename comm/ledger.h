@@ -183,7 +183,7 @@ class Ledger {
 
   void configure(const WatchOptions& options);
   WatchOptions options() const;
-  // Returns WatchOptions::log; empty if it is too long for a path. Safe to call in a signal handler.
+  // Returns WatchOptions::log; empty if it is too long. Safe to call in a signal handler.
   const char* log() const { return log_.data(); }
 
   // The reason why all ranks are about to end the run; empty until they have agreed on one.

@@ -30,11 +30,11 @@ INTRODUCTION = """\
 
 This page lists all fields of a configuration, which is a [RunConfig](#runconfig) message in
 protobuf text format (`*.txtpb`). Every field can also be set on the command line: `--set
-optimizer.sgd.momentum=0.95`. A list of values is set as a whole: `--set model.zoo.hidden=64,32`. The
-messages in a list have an index, from 0: `--set model.network.layer[0].conv2d.channels=16`. `trireme
-config show run.txtpb --all` prints every field of a configuration with its value and comment, and
-`trireme config check run.txtpb` checks a configuration. The old name of a renamed field still works,
-with a warning that gives the new one.
+optimizer.sgd.momentum=0.95`. A list of values is set as a whole: `--set model.zoo.hidden=64,32`.
+The messages in a list have an index, from 0: `--set model.network.layer[0].conv2d.channels=16`.
+`trireme config show run.txtpb --all` prints every field of a configuration with its value and
+comment, and `trireme config check run.txtpb` checks a configuration. The old name of a renamed
+field still works, with a warning that gives the new one.
 
 The column *On resume* says what happens if a field has changed when a run resumes from a
 checkpoint: the run is *refused*, the run is resumed and a warning is printed (*warned*), or the

@@ -52,7 +52,8 @@ void print_text(const train::Config& config, const train::CheckpointEvaluation& 
   const train::Evaluation& result = of.evaluation;
   const std::string metrics = train::metrics_text(result.metrics);
   print_message("{} after step {}: {}, {} samples in {}\n", train::model_name(config.run),
-                of.state.step, metrics.empty() ? "nothing measured, since no label counts" : metrics,
+                of.state.step,
+                metrics.empty() ? "nothing measured, since no label counts" : metrics,
                 result.samples, format_duration(result.seconds));
   if (result.bad.count > 0) {
     print_message("{} bad record(s) skipped; the first: {}\n", result.bad.count,

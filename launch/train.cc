@@ -23,8 +23,8 @@ constexpr const char* kStart = "Starting and resuming";
 constexpr const char* kMonitoring = "Monitoring";
 constexpr const char* kTimeouts = "Timeouts";
 
-// Returns the time limit for the ranks to connect: that of the first step, if it is shorter than the
-// default and the user has not set one. A configuration that cannot be read is an error later.
+// Returns the time limit for the ranks to connect: that of the first step, if it is shorter than
+// the default and the user has not set one. A configuration that cannot be read is an error later.
 std::optional<double> default_init_timeout(const std::string& config,
                                            const std::vector<std::string>& assigned) {
   if (std::getenv(comm::kInitTimeoutVariable)) return {};

@@ -92,7 +92,7 @@ class Configurations(ProgramTest):
             # `train.clip_norm`, `checkpoint.every_steps: 5`, --set batch.global=512
             text = re.sub(r"^```(?!sh).*?^```$", "", file.read_text(), flags=re.MULTILINE | re.DOTALL)
             for path in re.findall(rf"(?:`|--set )((?:{tops})\.\w[\w.\[\]]*)", text):
-                if path.split(".")[-1] not in ("proto", "jsonl", "safetensors", "h", "cc"):
+                if path.split(".")[-1] not in ("proto", "json", "jsonl", "safetensors", "h", "cc"):
                     self.assertTrue(is_field(path), f"{file.name}: {path} is not a field")
 
 

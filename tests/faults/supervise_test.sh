@@ -122,9 +122,9 @@ mkdir bin
 printf '#!/bin/sh\necho "$@" >>%q\n' "$work/scontrol" >bin/scontrol
 chmod +x bin/scontrol
 for signal in HUP USR1; do
-  command="trap 'touch $work/saved-$signal; exit 75' USR1; touch $work/ready-$signal; while :; do sleep 0.1; done"
+  waits="trap 'touch $work/saved-$signal; exit 75' USR1; touch $work/ready-$signal; while :; do sleep 0.1; done"
   PATH=$work/bin:$PATH SLURM_JOB_ID=4711 SLURM_ARRAY_JOB_ID=4711 SLURM_ARRAY_TASK_ID=7 \
-    "$supervise" --requeue -- sh -c "$command" x --run-dir "by-$signal" >"$work/output" 2>&1 &
+    "$supervise" --requeue -- sh -c "$waits" x --run-dir "by-$signal" >"$work/output" 2>&1 &
   pid=$!
   wait_for "$work/ready-$signal"
   kill "-$signal" "$pid"

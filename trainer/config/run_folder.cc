@@ -106,16 +106,16 @@ std::vector<fs::path> RunFolder::files() const {
           path / "profile.txt"};
 }
 
-bool RunFolder::has(const fs::path& path) const {
+bool RunFolder::has(const fs::path& other) const {
   std::error_code none;
   for (const fs::path& file : files()) {
-    if (fs::equivalent(file, path, none)) return true;
+    if (fs::equivalent(file, other, none)) return true;
   }
-  for (const fs::path& folder : {checkpoints(), tokenizer(), tensorboard(), this->path / "log"}) {
+  for (const fs::path& folder : {checkpoints(), tokenizer(), tensorboard(), path / "log"}) {
     for (fs::recursive_directory_iterator at(folder, none), end; !none && at != end;
          at.increment(none)) {
       std::error_code missing;
-      if (fs::equivalent(at->path(), path, missing)) return true;
+      if (fs::equivalent(at->path(), other, missing)) return true;
     }
   }
   return false;

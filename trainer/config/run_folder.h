@@ -34,8 +34,8 @@ struct RunFolder {
   std::filesystem::path log(int rank) const;
   // Returns the paths of the files in the folder itself that runs write.
   std::vector<std::filesystem::path> files() const;
-  // Returns true if a file of the run is the file at `path`, also by another name.
-  bool has(const std::filesystem::path& path) const;
+  // Returns true if a file of the run is the file at `other`, also by another name.
+  bool has(const std::filesystem::path& other) const;
 
   // Throws ConfigError if a run in this folder would replace files of others: the folder is not
   // that of a run, but has files with the names of a run's, or one of them is an input of the run.

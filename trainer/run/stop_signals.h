@@ -1,5 +1,6 @@
 // Handles requests to stop: SIGTERM, SIGINT, SIGHUP (the terminal was closed) and SIGUSR1. The
-// handler only sets a flag, which the run checks between steps. A deadline ends the process even if the run no longer checks.
+// handler only sets a flag, which the run checks between steps. A deadline ends the process even if
+// the run no longer checks.
 #pragma once
 
 #include <signal.h>
