@@ -1,6 +1,7 @@
 // `trireme export`: writes the trained network of a run for other programs.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -150,6 +151,19 @@ void print_input(const Saved& saved, const InputDescription& input) {
   if (!input.transforms.empty()) print_message("       of images after {}\n", input.transforms);
 }
 
+// Prints the order of the outputs. A model that the network started from may have had another.
+void print_outputs(const Saved& saved) {
+  constexpr size_t kMaxNames = 20;
+  const std::vector<std::string>& names = saved.samples.class_names;
+  if (names.empty()) return;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i) {
+    text += fmt::format("{}{} {}", i == 0 ? "" : ", ", i, names[i]);
+  }
+  if (names.size() > kMaxNames) text += fmt::format(" and {} more", names.size() - kMaxNames);
+  print_message("outputs: {}; id2label of a config.json must have this order\n", text);
+}
+
 int run(const ExportOptions& options) {
   check(options);
   const bool onnx = is_onnx(options);
@@ -170,6 +184,7 @@ int run(const ExportOptions& options) {
   print_message("{}: {} after step {}, {}\n", options.out, train::model_name(saved.config.run),
                 saved.state.step, format_bytes(static_cast<double>(text.size())));
   print_input(saved, input);
+  if (options.names == model::NameStyle::kHuggingFace) print_outputs(saved);
   return 0;
 }
 

@@ -299,6 +299,7 @@ int generate(const GenerateOptions& options) {
   const train::TrainedRun run = find(options);
   require_another_file(options.out, run.folder);
   const train::Config& config = run.config;
+  require_another_file(options.out, config.run);
   const train::SampleInfo info = train::samples_of(run);
   const std::vector<std::string> prompts = read_prompts(options);
   const auto alone = comm::create_local_communicator();

@@ -203,6 +203,7 @@ int predict(const PredictOptions& options) {
   const train::TrainedRun run = find(options);
   require_another_file(options.out, run.folder);
   const train::Config& config = run.config;
+  require_another_file(options.out, config.run);
   const train::SampleInfo info = train::samples_of(run);
   if (info.spec.has_token_labels()) {
     throw ConfigError(options.checkpoint(),

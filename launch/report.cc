@@ -35,6 +35,7 @@ void write_report(const ReportOptions& options) {
   for (const std::string& folder : options.runs) {
     require_another_file(path.string(), train::RunFolder{folder});
     runs.push_back(train::read_run(folder));
+    require_another_file(path.string(), runs.back().config);
     for (const std::string& problem : runs.back().problems) {
       print_message("warning: {}: {}\n", folder, problem);
     }

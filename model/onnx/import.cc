@@ -363,6 +363,7 @@ OnnxModel read_onnx(const std::filesystem::path& path) {
   const onnx::ModelProto model = onnx::read_model(path);
   OnnxModel found = onnx::make_importer(model, path)->run();
   if (onnx::takes_unit_pixels(model)) found.normalization.scale /= 255;
+  for (const auto& entry : model.metadata_props()) found.metadata[entry.key()] = entry.value();
   return found;
 }
 

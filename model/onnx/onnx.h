@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +59,7 @@ struct OnnxModel {
   // division by 255 if the metadata declares an input from 0 to 1.
   InputNormalization normalization;
   bool written_by_trireme = false;
+  std::map<std::string, std::string> metadata;
   // Parameters that are constants of the file, so that they must not be trained.
   std::vector<std::string> frozen;
   // One line for each decision that depends on what the file does not tell.

@@ -430,6 +430,34 @@ TEST_F(PredictTest, NoCommandOverwritesAFileOfTheRun) {
   }
 }
 
+TEST_F(PredictTest, NoCommandOverwritesTheDataOfTheRun) {
+  fs::create_directories(file("data/train/red"));
+  const std::string image = file("data/train/red/new.png").string();
+  write(image, png({12, 12}, 0, 5));
+  const std::string before = read_file(image);
+  for (const Outcome& outcome : {predict({images() + "/red/0.png", "-o", image}),
+                                 run({"report", run_folder(), "-o", image})}) {
+    EXPECT_EQ(outcome.code, 2) << outcome.error;
+    EXPECT_THAT(outcome.error, HasSubstr("is also an input, which would be lost"));
+  }
+  EXPECT_EQ(read_file(image), before);
+  fs::remove_all(file("data"));
+}
+
+TEST_F(PredictTest, ClassesOfAnExportedOnnxFileAreThoseOfTheData) {
+  const std::string onnx = file("colors.onnx").string();
+  ASSERT_EQ(run({"export", run_folder(), onnx}).code, 0);
+  for (const std::string part : {"renamed/train", "renamed/val"}) {
+    write_classes(file(part), 4, 7);
+    fs::rename(file(part) / "red", file(part) / "violet");
+  }
+  const Outcome outcome =
+      run({"train", file("run.txtpb").string(), "--run-dir", file("from-onnx").string(),
+           "--init-from", onnx, "--set", "data.root=" + file("renamed").string()});
+  EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.error;
+  EXPECT_THAT(outcome.error, HasSubstr("violet"));
+}
+
 TEST_F(PredictTest, WritesToStandardOutputPipesAndLinks) {
   const std::string red = images() + "/red/0.png";
   const std::string text = predict({red}).out;
@@ -521,9 +549,9 @@ TEST_F(PredictTest, RefusesRanksThatEvaluateDifferentImages) {
     return Program::Group{{"eval", run_folder(), "--data", data}};
   };
   const Outcome outcome = Program({eval(images()), eval(file("others").string())}).wait();
-  EXPECT_EQ(outcome.code, 2) << outcome.out << outcome.error;
-  EXPECT_THAT(outcome.error,
-              HasSubstr("rank 1 differs from rank 0: checksum of evaluation samples is "));
+  EXPECT_EQ(outcome.code, 3) << outcome.out << outcome.error;
+  EXPECT_THAT(outcome.error, HasSubstr("rank 1 differs from rank 0: "));
+  EXPECT_THAT(outcome.error, HasSubstr(" of evaluation samples is "));
 }
 
 TEST_F(PredictTest, EvaluationDoesNotDependOnTheNumberOfRanks) {

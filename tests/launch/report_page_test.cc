@@ -114,7 +114,7 @@ TEST(ReportData, DistinguishesNonFiniteFromMissingValues) {
   const std::string page = report_page({&run, 1});
   EXPECT_NE(page.find(R"("values":[1.0,"NaN",null])"), std::string::npos);
   EXPECT_NE(page.find(R"("best":null)"), std::string::npos);
-  EXPECT_NE(page.find(R"("loss":"Infinity","accuracy":null)"), std::string::npos);
+  EXPECT_NE(page.find(R"("loss":"Infinity","objective":null,"accuracy":null)"), std::string::npos);
 }
 
 TEST(ReportData, TimesAddUpToTheStep) {

@@ -218,8 +218,8 @@ TEST_P(ShapeChecks, RejectsInvalidUpdates) {
 TEST_P(ShapeChecks, RejectsInvalidLossScales) {
   const TensorSpec sum{DType::kF64, {1}, Layout::row_major()};
   EXPECT_REFUSED(ScaleLoss{}, (Specs{state(), state()}),
-                 "scale_loss: loss scale must be [16], got [40]");
-  EXPECT_REFUSED(ScaleLoss{}, (Specs{loss_scale(), loss_scale()}), "state must be [40], got [16]");
+                 "scale_loss: loss scale must be [16], got [48]");
+  EXPECT_REFUSED(ScaleLoss{}, (Specs{loss_scale(), loss_scale()}), "state must be [48], got [16]");
   EXPECT_REFUSED(AdjustLossScale{}, (Specs{absent(), loss_scale(), absent(), absent()}),
                  "adjust_loss_scale: sum of squares must be [1], got [0]");
   EXPECT_REFUSED(AdjustLossScale{.growth_steps = 0}, (Specs{sum, loss_scale(), absent(), absent()}),

@@ -74,7 +74,7 @@ TEST(CheckpointState, ChecksTheRangeOfEachFieldOfTheState) {
            {"\"epoch_weight\": 29.0", "\"epoch_weight\": -1.0",
             "epoch_weight is -1.0, which is not a number in [0, "},
            {"\"accuracy\"", "\"acuracy\"",
-            "metric is 'acuracy', which is not one of loss, accuracy, top5"},
+            "metric is 'acuracy', which is not one of loss, objective, accuracy, top5"},
            {"\"value\": 0.25", "\"value\": true", "best.value is true"},
            {"\"step\": 23", "\"step\": 47", "best.step is 47, which is not an integer in [0, 46]"},
            {"\"best_step\": 20", "\"best_step\": -2",

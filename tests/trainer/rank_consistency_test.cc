@@ -41,7 +41,7 @@ class RankConsistencyTest : public ::testing::Test {
     const auto training = open_data(configured, data::Part::kTraining);
     try {
       const auto own =
-          require_same_data(*world_, configured.run.data().root(), {{"training", training.get()}});
+          require_same_data(*world_, configured.run.data(), {{"training", training.get()}});
       EXPECT_EQ(own, std::vector{data::fingerprint_of(*training)}) << "each has files of its own";
     } catch (const comm::AgreedError& error) {
       EXPECT_EQ(error.code(), ExitCode::kBadData);
@@ -122,7 +122,8 @@ TEST_F(RankConsistencyTest, RejectsACopyOfTheDataWithOneOtherLabel) {
 TEST_F(RankConsistencyTest, OneRankReadsTheSameFiles) {
   const Config configured = config({});
   const auto training = open_data(configured, data::Part::kTraining);
-  const auto own = require_same_data(*world_, "", {{"training", training.get()}});
+  const auto own =
+      require_same_data(*world_, configured.run.data(), {{"training", training.get()}});
   EXPECT_EQ(own.size(), world_->rank() == 0 ? 1u : 0u);
 }
 

@@ -158,15 +158,14 @@ void read_samples(const fs::path& checkpoint, StoredModel& stored) {
   }
 }
 
-// Sets the names of the classes that `trireme export` has written.
-void read_metadata(const fs::path& file, StoredModel& stored) {
-  const SafetensorsReader reader(file);
-  const auto classes = reader.metadata().find("classes");
-  if (classes == reader.metadata().end()) return;
+// Returns the names of the classes that `trireme export` has written into the metadata of a file.
+std::vector<std::string> class_names_in(const std::map<std::string, std::string>& metadata) {
+  const auto classes = metadata.find("classes");
+  if (classes == metadata.end()) return {};
   const auto json = parse_json(classes->second, /*throws=*/false);
   const bool names = json.is_array() &&
                      std::ranges::all_of(json, [](const auto& name) { return name.is_string(); });
-  if (names) stored.class_names = json.get<std::vector<std::string>>();
+  return names ? json.get<std::vector<std::string>>() : std::vector<std::string>();
 }
 
 // Returns whether the parameter is a table of positions that are trained.
@@ -196,8 +195,13 @@ model::Weights read_weights(const FoundCheckpoint& checkpoint) {
 
 StoredModel read_stored_model(const fs::path& path) {
   const Located located = locate(path);
+  if (located.file.extension() == ".onnx") {
+    model::OnnxModel model = model::read_onnx(located.file);
+    return {.path = path,
+            .weights = std::move(model.weights),
+            .class_names = class_names_in(model.metadata)};
+  }
   StoredModel stored{.path = path, .weights = read_weights(located)};
-  if (located.file.extension() == ".onnx") return stored;
   const fs::path folder = located.file.parent_path();
   if (fs::exists(folder / "manifest.json")) {
     read_samples(folder, stored);
@@ -205,7 +209,7 @@ StoredModel read_stored_model(const fs::path& path) {
     stored.description.emplace(folder / "config.json");
     stored.class_names = stored.description->class_names();
   } else if (located.file.extension() == ".safetensors") {
-    read_metadata(located.file, stored);
+    stored.class_names = class_names_in(SafetensorsReader(located.file).metadata());
   }
   return stored;
 }

@@ -3,6 +3,9 @@
 #include <google/protobuf/descriptor.h>
 #include <google/protobuf/message.h>
 
+#include <algorithm>
+#include <initializer_list>
+#include <string_view>
 #include <vector>
 
 #include "core/error.h"
@@ -55,10 +58,11 @@ std::vector<std::string> files_of(const std::string& root, const std::string& na
   }
 }
 
-// Returns whether the file is an image or a text in the folder.
-bool is_sample_in(const fs::path& folder, const fs::path& path) {
+// Returns whether the file is in the folder and has one of the endings.
+bool is_in(const fs::path& folder, const fs::path& path,
+           std::initializer_list<std::string_view> endings) {
   const std::string ending = upper(path.extension().string());
-  if (ending != ".PNG" && ending != ".JPG" && ending != ".JPEG" && ending != ".TXT") return false;
+  if (std::ranges::find(endings, ending) == endings.end()) return false;
   const fs::path within =
       fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
   return !within.empty() && *within.begin() != "..";
@@ -72,7 +76,10 @@ std::string input_at(const fs::path& path, const RunConfig& config) {
   std::string found;
   const auto compare = [&](const std::string& file) {
     if (fs::equivalent(file, path, none)) found = file;
-    if (fs::is_directory(file, none) && is_sample_in(file, path)) found = path.string();
+    // Images, texts and the files of models.
+    const bool in_folder = fs::is_directory(file, none) &&
+                           is_in(file, path, {".PNG", ".JPG", ".JPEG", ".TXT", ".SAFETENSORS"});
+    if (in_folder) found = path.string();
   };
   const auto take = [&](const std::string& text) {
     if (text.empty() || text == config.data().root()) return;

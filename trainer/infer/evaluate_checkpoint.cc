@@ -46,7 +46,7 @@ CheckpointEvaluation evaluate_checkpoint(const Config& trained_with,
   const std::string problem = padding_problem(config, model->graph(), *dataset);
   if (communicator.rank() == 0 && !problem.empty()) warn_on_stderr(problem);
   const auto fingerprints =
-      require_same_data(communicator, config.run.data().root(), {{"evaluation", dataset.get()}});
+      require_same_data(communicator, config.run.data(), {{"evaluation", dataset.get()}});
   require_same_properties(communicator, {{"checksum of " + checkpoint.path.string(),
                                           fmt::format("{:016x}", checkpoint.files->checksum)}});
   Evaluation result = evaluator->run([] { return false; }, with_details);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 #include <exception>
 #include <future>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "comm/watchdog/report.h"
 #include "trainer/checkpoint/checkpoint.h"
 
 namespace trireme::train {
@@ -76,7 +76,7 @@ ExitCode MissedDeadline::report(double grace) const {
     // A watchdog ends the process before that.
     std::this_thread::sleep_for(std::chrono::seconds(5));
   }
-  std::fprintf(stderr, "trireme: %s\n", text.c_str());
+  comm::report(text, ledger.options().log);
   return code;
 }
 

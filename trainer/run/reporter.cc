@@ -108,10 +108,12 @@ void Reporter::resume_changes(const FoundCheckpoint& resumed,
 
 void Reporter::profile_table(const std::string& table) { note("\n" + table); }
 
-void Reporter::open_metrics(int64_t keep_through_step) {
+void Reporter::open_metrics(const std::optional<FoundCheckpoint>& resumed) {
   const MetricsConfig& metrics = config_.metrics();
-  if (keep_through_step > 0) {
+  const int64_t keep_through_step = resumed ? resumed->state.step : 0;
+  if (resumed) {
     best_ = best_evaluation(config_, folder_.metrics(), keep_through_step);
+    if (resumed->state.best) restore_best(*resumed->state.best);
   }
   hub_.add(std::make_unique<JsonlSink>(folder_.metrics(), keep_through_step));
   if (metrics.csv()) hub_.add(std::make_unique<CsvSink>(folder_.path, keep_through_step));
@@ -120,6 +122,19 @@ void Reporter::open_metrics(int64_t keep_through_step) {
   }
   if (metrics.port() > 0) {
     hub_.add(std::make_unique<PrometheusSink>(metrics.address(), metrics.port(), hub_.dropped()));
+  }
+}
+
+// The records may lack the best evaluation, if it was made in another run, of which this one resumed
+// a checkpoint. Of such an evaluation only the value that made it the best is known.
+void Reporter::restore_best(const BestEvaluation& saved) {
+  const double score = signed_score(saved.metric, saved.value);
+  if (best_ && (best_->step == saved.step || score <= score_of(saved.metric, best_->metrics))) {
+    return;
+  }
+  best_ = EvalPoint{.step = saved.step};
+  for (const MetricInfo& metric : kEvaluationMetrics) {
+    if (saved.metric == metric.name) best_->metrics.*metric.value = saved.value;
   }
 }
 

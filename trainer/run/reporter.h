@@ -53,9 +53,9 @@ class Reporter {
   Reporter(const RunConfig& config, comm::Communicator& communicator, const RunFolder& folder,
            bool quiet);
 
-  // Opens metrics.jsonl and the other configured sinks. Keeps existing records up to that step and
-  // removes later ones. Throws Error if metrics.jsonl cannot be read or written. Only on rank 0.
-  void open_metrics(int64_t keep_through_step);
+  // Opens metrics.jsonl and the other configured sinks. Keeps existing records up to the step of the
+  // checkpoint that the run resumes from, and removes later ones. Throws Error if metrics.jsonl cannot be read or written. Only on rank 0.
+  void open_metrics(const std::optional<FoundCheckpoint>& resumed);
   void start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed);
   void warn(const std::string& text);
   // Prints a warning to stderr. For warnings about the user's files and settings.
@@ -125,6 +125,7 @@ class Reporter {
   void warn_of_step(std::string text, int64_t& count);
   void write_start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed);
   void warn_of_sink_problems();
+  void restore_best(const BestEvaluation& saved);
   Summary summary_of(const CheckpointState& state, const Ending& ending);
   void write_results(const Summary& summary, const std::vector<std::string>& output_names);
 

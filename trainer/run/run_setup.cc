@@ -64,7 +64,7 @@ void RunSetup::open_machine() {
 void RunSetup::compare_samples() {
   require_same_samples(communicator_, *parts_.training, *parts_.evaluation);
   const auto fingerprints = require_same_data(
-      communicator_, config_.run.data().root(),
+      communicator_, config_.run.data(),
       {{"training", parts_.training.get()}, {"evaluation", parts_.evaluation.get()}});
   if (communicator_.rank() == 0) parts_.data = RunData{fingerprints[0], fingerprints[1]};
 }
@@ -260,7 +260,7 @@ void RunSetup::start_records() {
   comm::together(communicator_, [&] {
     if (communicator_.rank() != 0) return;
     write_descriptions(environment);
-    parts_.reporter->open_metrics(parts_.resumed ? parts_.state.step : 0);
+    parts_.reporter->open_metrics(parts_.resumed);
   });
   if (communicator_.rank() == 0) {
     parts_.work->count_padding(*parts_.training, parts_.order, config_.run.seed());

@@ -80,16 +80,16 @@ void add_fingerprint(const std::string& part, const data::Fingerprint& fingerpri
   properties.emplace_back("tokenizer of " + part + " samples", printable(fingerprint.tokenizer));
 }
 
-// Returns a text that is equal for ranks that see the same files in the folder `root`. The ranks of
-// a host may be in containers, and may have different working folders.
-std::string file_view(const comm::Placement& placement, const std::string& root) {
+// Returns a text that is equal for ranks that read the same files. The ranks of a host may be in
+// containers, and may have different working folders and paths.
+std::string file_view(const comm::Placement& placement, const DataConfig& config) {
   std::error_code none;
   struct stat top {};
   ::stat("/", &top);
-  const fs::path found = find_shared(root);
-  return fmt::format("{} {} {}:{} {}", placement.host,
+  return fmt::format("{} {} {}:{} {} {} {}", placement.host,
                      fs::read_symlink("/proc/self/ns/mnt", none).string(), top.st_dev, top.st_ino,
-                     fs::absolute(found.empty() ? "." : found, none).string());
+                     fs::current_path(none).string(), find_shared(config.root()),
+                     config.ShortDebugString());
 }
 
 std::string to_text(const RankProperties& properties) {
@@ -234,8 +234,8 @@ void require_same_properties(comm::Communicator& communicator, const RankPropert
 }
 
 std::vector<data::Fingerprint> require_same_data(comm::Communicator& communicator,
-                                                 const std::string& root, const DataParts& parts) {
-  const auto views = all_gather(communicator, file_view(communicator.placement(), root));
+                                                 const DataConfig& config, const DataParts& parts) {
+  const auto views = all_gather(communicator, file_view(communicator.placement(), config));
   const auto own = static_cast<size_t>(communicator.rank());
   const auto reader = static_cast<size_t>(std::ranges::find(views, views[own]) - views.begin());
   std::vector<data::Fingerprint> fingerprints;
