@@ -53,8 +53,9 @@ class Reporter {
   Reporter(const RunConfig& config, comm::Communicator& communicator, const RunFolder& folder,
            bool quiet);
 
-  // Opens metrics.jsonl and the other configured sinks. Keeps existing records up to the step of the
-  // checkpoint that the run resumes from, and removes later ones. Throws Error if metrics.jsonl cannot be read or written. Only on rank 0.
+  // Opens metrics.jsonl and the other configured sinks. Keeps existing records up to the step of
+  // the checkpoint that the run resumes from, and removes later ones. Throws Error if metrics.jsonl
+  // cannot be read or written. Only on rank 0.
   void open_metrics(const std::optional<FoundCheckpoint>& resumed);
   void start(const RunInfo& info, const std::optional<FoundCheckpoint>& resumed);
   void warn(const std::string& text);

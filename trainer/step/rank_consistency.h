@@ -37,9 +37,9 @@ using DataParts = std::vector<std::pair<std::string, const data::Dataset*>>;
 
 // Throws AgreedError (kBadData) on all ranks if the form or the fingerprint of the samples of any
 // differs from those of the first: "the ranks do not see the same data: rank 1 differs from rank 0:
-// checksum of targets of training samples is ...". Of the ranks that read the same files, since they
-// are on one host and have the same `config`, only the first computes fingerprints, and returns
-// them. Collective.
+// checksum of targets of training samples is ...". Of the ranks that read the same files (they are
+// on one host and have the same `config`), only the first computes fingerprints, and returns them.
+// Collective.
 std::vector<data::Fingerprint> require_same_data(comm::Communicator& communicator,
                                                  const DataConfig& config, const DataParts& parts);
 
