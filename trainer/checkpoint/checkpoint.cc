@@ -126,8 +126,7 @@ std::vector<fs::path> Checkpoints::list() const {
     if (is_checkpoint_name(name)) found.emplace_back(step_of(name), entry->path());
   }
   // An unreadable folder must not be taken for an empty one.
-  if (none && none != std::errc::no_such_file_or_directory &&
-      none != std::errc::not_a_directory) {
+  if (none && none != std::errc::no_such_file_or_directory && none != std::errc::not_a_directory) {
     throw DataError(folder_.string(), "cannot be read: " + none.message());
   }
   std::sort(found.rbegin(), found.rend());

@@ -125,8 +125,8 @@ void Reporter::open_metrics(const std::optional<FoundCheckpoint>& resumed) {
   }
 }
 
-// The records may lack the best evaluation, if it was made in another run, of which this one resumed
-// a checkpoint. Of such an evaluation only the value that made it the best is known.
+// The records lack the best evaluation if it was made in another run, of which this one resumed a
+// checkpoint. Of such an evaluation only the value that made it the best is known.
 void Reporter::restore_best(const BestEvaluation& saved) {
   const double score = signed_score(saved.metric, saved.value);
   if (best_ && (best_->step == saved.step || score <= score_of(saved.metric, best_->metrics))) {
