@@ -37,7 +37,9 @@ class Folder {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Folder folder;
   folder.write("manifest.json", trireme::fuzz::text_of(data, size));
-  trireme::fuzz::accept_or_throw<trireme::DataError>(
-      [&] { trireme::train::open_checkpoint(folder.path()); });
+  trireme::fuzz::accept_or_throw<trireme::ConfigError>([&] {  // for a newer format
+    trireme::fuzz::accept_or_throw<trireme::DataError>(
+        [&] { trireme::train::open_checkpoint(folder.path()); });
+  });
   return 0;
 }
