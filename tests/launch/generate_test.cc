@@ -140,8 +140,8 @@ TEST_F(GenerateTest, ReadsSpecialTokensAndStopsAtTheEndOfATextOfATokenizer) {
     return folder;
   };
   const std::string folder = train("bpe", "tokenizer { bpe {} }", "");
-  const auto generated = [](const std::string& folder, std::vector<std::string> arguments) {
-    arguments.insert(arguments.begin(), {"generate", folder, "--temperature", "0", "--max-tokens",
+  const auto generated = [](const std::string& run_of, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"generate", run_of, "--temperature", "0", "--max-tokens",
                                          "9", "--format", "jsonl"});
     const Outcome outcome = run(arguments);
     EXPECT_EQ(outcome.code, 0) << outcome.error;

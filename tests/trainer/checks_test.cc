@@ -191,10 +191,14 @@ TEST_P(ChecksTest, AStepAfterASkippedOneUpdatesRunningStatistics) {
     if (skips) {
       const float original = set("last.weight", last(), kNaN);
       const auto early = fixture_->step().run(fixture_->next(), 1, 0.01f);
-      if (early) EXPECT_TRUE(checks_->check_result(*early));
+      if (early) {
+        EXPECT_TRUE(checks_->check_result(*early));
+      }
       set("last.weight", last(), original);
       const auto next = fixture_->step().run(fixture_->next(), 2, 0.01f);
-      if (!early) EXPECT_TRUE(checks_->check_result(*next));
+      if (!early) {
+        EXPECT_TRUE(checks_->check_result(*next));
+      }
       const auto final = fixture_->step().finish();
       EXPECT_FALSE(checks_->check_result(early ? *next : *final));
     } else {

@@ -99,16 +99,24 @@ TEST(TensorBoardSink, WritesAsManyStepsAsItPromises) {
   TensorBoardSink sink(path, 0);
   sink.open();
   const std::chrono::system_clock::time_point now(std::chrono::hours(500'000));
+  const auto write = [&](auto record, int64_t step) {
+    record.step = step;
+    sink.write({now, std::move(record)});
+  };
   const auto steps = [&](int64_t first, int64_t last) {
-    for (int64_t step = first; step <= last; ++step) sink.write({now, StepRecord{.step = step}});
+    for (int64_t step = first; step <= last; ++step) write(StepRecord(), step);
   };
   steps(1, 1010);
   sink.write({now, RanksRecord{.step = 1010, .lag_ms = {0, 1}, .stage_utilization = {}}});
-  sink.write({now, HistogramsRecord{.step = 1010}});
+  write(HistogramsRecord(), 1010);
   steps(1011, 1020);
-  sink.write({now, EvaluationRecord{.step = 1020, .metrics = {.loss = 1}}});
+  EvaluationRecord evaluation;
+  evaluation.metrics.loss = 1;
+  write(evaluation, 1020);
   steps(1021, 1030);
-  sink.write({now, EndRecord{.step = 1030, .status = "stopped"}});
+  EndRecord end;
+  end.status = "stopped";
+  write(end, 1030);
   sink.flush();
   std::vector<int64_t> expected(1000);
   std::iota(expected.begin(), expected.end(), 1);
