@@ -63,11 +63,8 @@ uint64_t step_of(const std::string& checkpoint_name) {
 
 // Returns whether the path leads to the open folder, or to nothing if it is not open.
 bool leads_to(const fs::path& path, const Descriptor& folder) {
-  struct stat found {
-  }, open{};
-  if (::stat(path.c_str(), &found) != 0) return !folder.is_open();
-  return folder.is_open() && ::fstat(folder.number(), &open) == 0 && open.st_dev == found.st_dev &&
-         open.st_ino == found.st_ino;
+  std::error_code none;
+  return folder.is_open() ? is_file_at(folder.number(), path) : !fs::exists(path, none);
 }
 
 // Checks the step in the folder's name, which determines the order of checkpoints.
